@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -63,6 +64,28 @@ func TestIncomingComesAndGoes(t *testing.T) {
 	must.Succeed(t, b.GiveBack())
 	if len(b.machine.devices) != 1 || len(b.store.Uplinks) != 0 {
 		t.Errorf("left: %v, saved %+v", b.machine.devices, b.store.Uplinks)
+	}
+}
+
+// TestIncomingReasons: what is wrong is said of the uplink, not of the IFB, which users did not make.
+func TestIncomingReasons(t *testing.T) {
+	for want, of := range map[string]struct {
+		rateBPS, speedBPS uint64
+		absent            bool
+	}{
+		"wwan0 does not report its speed: say how fast it is, e.g. --in-rate 100mbit":              {0, 0, false},
+		"the rate 40mbit is above 97 % of the speed of wwan0, which is 9.7mbit: give that or less": {4e7, 1e7, false},
+		"it is shared out once wwan0 is": {4e7, 0, true},
+	} {
+		b, wwan0 := newIncoming(t, InConfig{RateBPS: of.rateBPS})
+		b.machine.devices[3].speedBPS = of.speedBPS
+		if of.absent {
+			*wwan0 = 0
+		}
+		b.advance()
+		if text := problems(b.Device).Error(); !strings.HasPrefix(text, want) {
+			t.Errorf("%q, want %q", text, want)
+		}
 	}
 }
 

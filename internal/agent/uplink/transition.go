@@ -120,6 +120,10 @@ func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
 // configured rate.
 func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 	c.RateBPS = c.rateOf(held.name)
+	name, speed, flag := held.name, "the speed of "+held.name, "--rate"
+	if c.UplinkName != "" {
+		name, speed, flag = c.UplinkName, fmt.Sprintf("%d %% of the speed of %s", incomingPercent, c.UplinkName), "--in-rate"
+	}
 	switch {
 	case c.RateBPS == 0 && speedBPS != 0:
 		return speedBPS / 100 * largeFramesPercent, nil
@@ -127,11 +131,11 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 		return held.rateBPS, nil
 	case c.RateBPS == 0:
 		return 0, &Problem{Kind: NoRate, Text: fmt.Sprintf(
-			"%s does not report its speed: say how fast it is, e.g. --rate 100mbit (--in-rate for received traffic)", held.name)}
+			"%s does not report its speed: say how fast it is, e.g. %s 100mbit", name, flag)}
 	case speedBPS != 0 && c.RateBPS > speedBPS && !c.IgnoreLinkSpeed:
 		return speedBPS, &Problem{Kind: AboveSpeed, Text: fmt.Sprintf(
-			"the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (ignore_link_speed: true, or --ignore-link-speed, if the device is wrong about itself)",
-			policy.FormatRate(c.RateBPS), held.name, policy.FormatRate(speedBPS))}
+			"the rate %s is above %s, which is %s: give that or less, or leave the rate out (ignore_link_speed: true, or --ignore-link-speed, if the device is wrong about itself)",
+			policy.FormatRate(c.RateBPS), speed, policy.FormatRate(speedBPS))}
 	}
 	return c.RateBPS, nil
 }
@@ -144,7 +148,7 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return release, nil
 	}
 	if saw.link == nil {
-		return stay, missing(held)
+		return stay, missing(c, held)
 	}
 	if saw.moved {
 		return move, nil
@@ -186,7 +190,10 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 	return stay, problem
 }
 
-func missing(held holding) *Problem {
+func missing(c Config, held holding) *Problem {
+	if c.UplinkName != "" {
+		return &Problem{Kind: Missing, Text: "it is shared out once " + c.UplinkName + " is"}
+	}
 	if held.name == Auto {
 		return &Problem{Kind: Missing, Text: "there is no default route, whose device would be shared out; it is once there is one"}
 	}

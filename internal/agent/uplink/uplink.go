@@ -27,6 +27,8 @@ const Auto = "auto"
 type Config struct {
 	// Name is the name of the device, or Auto.
 	Name string
+	// UplinkName is the present name of the uplink whose received packets are shared at the device; "" for sent packets.
+	UplinkName string
 	// RateBPS is the rate to share, in bits per second; 0 means what large frames have of the
 	// speed that the device reports.
 	RateBPS uint64
@@ -74,7 +76,7 @@ func (c Config) Incoming(device string) Config {
 	if own := c.Rates[device]; own.In {
 		rateBPS = own.InRateBPS
 	}
-	return Config{Name: IncomingName(c.Name), RateBPS: rateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
+	return Config{Name: IncomingName(c.Name), UplinkName: device, RateBPS: rateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
 }
 
 // capacity is what is shared of a device.
