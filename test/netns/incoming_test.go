@@ -433,6 +433,36 @@ func TestIncomingLeavesUplink(t *testing.T) {
 	}
 }
 
+// TestIncomingLeavesNoIFB: an IFB at which nothing is shared, because no rate is known, goes with weir down when no
+// agent runs, and at the start of one that does not share received traffic.
+func TestIncomingLeavesNoIFB(t *testing.T) {
+	t.Parallel()
+	b := harness.NewBed(t, testbed.HostOptions{})
+	b.Run("ip", "tuntap", "add", "dev", "wwan0", "mode", "tun") // whose speed says nothing
+	b.Run("ip", "link", "set", "wwan0", "up")
+	b.Run("ip", "route", "replace", "default", "dev", "wwan0")
+	settings := map[string]any{"uplink": "auto", "rate": "20mbit", "in_rate": "auto"}
+	ifbs := func() string { return b.Run("ip", "link", "show", "type", "ifb") }
+	for _, end := range []struct {
+		name string
+		do   func()
+	}{
+		{"weir down", func() { b.MustWeir("down", "--state-dir", b.Files.StateDir()) }},
+		{"an agent without in_rate", func() {
+			b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: map[string]any{"uplink": "auto", "rate": "20mbit"}}).Kill()
+		}},
+	} {
+		agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
+		if status := agent.Status(); !strings.Contains(status.Reason, "received traffic: wwan0 does not report its speed") || ifbs() == "" {
+			t.Errorf("%q, IFBs: %s", status.Reason, ifbs())
+		}
+		_ = agent.End(syscall.SIGTERM, 5*time.Second)
+		if end.do(); ifbs() != "" {
+			t.Errorf("%s leaves %s", end.name, ifbs())
+		}
+	}
+}
+
 // TestIncomingFailures: a deleted IFB is made again, and a redirect that is gone put back; nothing is
 // shared past a program of others at the same hook unless that is wanted.
 func TestIncomingFailures(t *testing.T) {

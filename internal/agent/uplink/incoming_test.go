@@ -67,6 +67,30 @@ func TestIncomingComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestIncomingWithoutRateRemembered: the IFB is remembered, to be removed without an agent, also while nothing is shared there.
+func TestIncomingWithoutRateRemembered(t *testing.T) {
+	b, _ := newIncoming(t, InConfig{})
+	for range 2 {
+		b.advance()
+		b.expect("without a rate", Absent, NoRate)
+		ifb, err := b.Device.machine.LinkByName("in-wwan0")
+		if must.Succeed(t, err); b.store.IndexOf("in-wwan0") != ifb.Index {
+			t.Errorf("saved %+v, the IFB is %+v", b.store.Uplinks, ifb)
+		}
+		b.machine.devices[3].speedBPS = 1e8
+		b.advance()
+		b.expect("with a speed", Installed, 0)
+		b.machine.devices[3].speedBPS = 0
+		b.Configure(Config{Name: "wwan0", In: InConfig{Shared: true, RateBPS: 4e7}}.Incoming("wwan0"))
+		b.advance()
+		b.Configure(Config{Name: "wwan0", In: InConfig{Shared: true}}.Incoming("wwan0"))
+	}
+	must.Succeed(t, b.GiveBack())
+	if len(b.store.Uplinks) > 0 || len(b.machine.devices) != 1 {
+		t.Errorf("left: %v, saved %+v", b.machine.devices, b.store.Uplinks)
+	}
+}
+
 // TestIncomingReasons: what is wrong is said of the uplink, not of the IFB, which users did not make.
 func TestIncomingReasons(t *testing.T) {
 	for want, of := range map[string]struct {

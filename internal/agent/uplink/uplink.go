@@ -299,6 +299,9 @@ func (d *Device) advance(plan func() sched.Tree, may func(action) bool) Change {
 			break
 		}
 		change.Off = change.Off || saw.link != nil && !saw.link.Up
+		if d.state == Absent && saw.link != nil && d.config.UplinkName != "" {
+			d.store.Uplink(saw.link.Name, saw.link.Index) // Weir made it, and removes it by this entry
+		}
 		var todo action
 		if todo, d.problem = next(d.config, d.state, d.held, saw); todo == stay || !may(todo) {
 			break
