@@ -157,5 +157,8 @@ func (*incoming) Discard(name string) error {
 	if err == nil {
 		err = identity.DetachIncoming(link.Index)
 	}
-	return errors.Join(err, kernel.DeleteLink(link.Index))
+	if err != nil {
+		return err // without the IFB nothing would look for what redirects to it
+	}
+	return kernel.DeleteLink(link.Index)
 }
