@@ -40,7 +40,8 @@ type Destination struct {
 }
 
 // OpenIncoming attaches the classifier to the IFB, and then the redirect to the device from. It
-// replaces earlier ones as OpenUplink does, and no packet passes unshaped meanwhile.
+// replaces earlier ones as OpenUplink does, and no packet passes unshaped meanwhile. After an error
+// about the redirect neither is attached.
 func OpenIncoming(from, ifb int, majors sched.Majors, origins *Origins) (*Incoming, error) {
 	if origins.flows == nil {
 		return nil, errors.New("classify received traffic: it needs the table of senders")
@@ -48,13 +49,18 @@ func OpenIncoming(from, ifb int, majors sched.Majors, origins *Origins) (*Incomi
 	if err := origins.flows.openSenders(); err != nil {
 		return nil, err
 	}
+	// Another device may have been the uplink before.
+	if err := removeRedirects(func(r kernel.Redirect) bool { return r.To == ifb && r.From != from }); err != nil {
+		return nil, fmt.Errorf("classify received traffic: %w", err)
+	}
 	u, err := openUplink(&Uplink{hook: kernel.Hook{Ifindex: ifb, Egress: true}, majors: majors, framesOf: from}, origins)
 	if err != nil {
 		return nil, err
 	}
 	i := &Incoming{Uplink: u, redirect: kernel.Redirect{From: from, To: ifb}}
 	if err := i.attach(origins); err != nil {
-		return nil, errors.Join(fmt.Errorf("classify received traffic: %w", err), u.Close())
+		// A caller that goes on with the classifier before this one would not find out that it has been replaced.
+		return nil, errors.Join(fmt.Errorf("classify received traffic: %w", err), u.Close(), DetachIncoming(ifb))
 	}
 	return i, nil
 }
@@ -121,11 +127,7 @@ func (i *Incoming) attach(origins *Origins) error {
 	if err := i.tables.destinations.read(); err != nil {
 		return err
 	}
-	if err := i.redirect.Attach(objects.Program); err != nil {
-		return err
-	}
-	// Another device may have been the uplink before.
-	return removeRedirects(func(r kernel.Redirect) bool { return r.To == i.redirect.To && r.From != i.redirect.From })
+	return i.redirect.Attach(objects.Program)
 }
 
 // From returns the index of the device whose received packets are classified.

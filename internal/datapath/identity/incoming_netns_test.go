@@ -190,6 +190,26 @@ func TestIncomingForgets(t *testing.T) {
 	arrive("sent again", map[uint16]uint16{first: first, second: NumberHost})
 }
 
+// TestIncomingRefused: where received packets cannot be redirected, no classifier is left at the IFB, which nobody
+// would tell its settings.
+func TestIncomingRefused(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	_, ifb := b.openIncoming()
+	b.inHost(func() error { return DetachIncoming(ifb) })
+	b.run("tc", "-n", b.hostNS(), "qdisc", "replace", "dev", b.host.UplinkName, "clsact")
+	b.run("tc", "-n", b.hostNS(), "filter", "add", "dev", b.host.UplinkName, "ingress", "pref", "1", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", "1:7")
+	b.inHost(func() error {
+		if refused, err := OpenIncoming(b.ifindex, ifb, majors, b.origins); err == nil {
+			return errors.Join(errors.New("redirected at a preference that another filter has"), refused.Close())
+		}
+		if left, err := HasUplink(ifb); err != nil || left {
+			t.Errorf("the classifier is left: %v, %v", left, err)
+		}
+		return nil
+	})
+}
+
 // TestIncomingFailsOpen: an IFB that is down or gone costs a packet now and then, and the host is
 // not cut off, with no agent to help; what comes back up is used again.
 func TestIncomingFailsOpen(t *testing.T) {
