@@ -394,11 +394,13 @@ func TestIncomingLeavesUplink(t *testing.T) {
 	noRate, noInRate := map[string]any{"uplink": "auto", "in_rate": "50mbit"}, map[string]any{"uplink": "auto", "rate": "20mbit", "in_rate": "auto"}
 	for name, of := range map[string]struct {
 		settings map[string]any
-		// hasUplink: only the rate of received traffic is unknown, so the IFB stays.
-		hasUplink, away bool
+		// hasUplink: only the rate of received traffic is unknown, so the IFB stays. deleted: another program deletes it
+		// while no agent runs.
+		hasUplink, away, deleted bool
 	}{
-		"running": {noRate, false, false}, "restarted": {noRate, false, true},
-		"running, no in rate": {noInRate, true, false}, "restarted, no in rate": {noInRate, true, true},
+		"running": {noRate, false, false, false}, "restarted": {noRate, false, true, false},
+		"running, no in rate": {noInRate, true, false, false}, "restarted, no in rate": {noInRate, true, true, false},
+		"deleted": {noRate, false, true, true}, "deleted, no in rate": {noInRate, true, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -414,6 +416,9 @@ func TestIncomingLeavesUplink(t *testing.T) {
 			}
 			if of.away {
 				agent.Kill()
+			}
+			if of.deleted {
+				b.Run("ip", "link", "del", "in-auto")
 			}
 			before := strings.Fields(b.Run("ip", "route", "show", "default"))
 			b.Run("ip", "tuntap", "add", "dev", "wwan0", "mode", "tun") // whose speed says nothing
@@ -460,6 +465,20 @@ func TestIncomingLeavesNoIFB(t *testing.T) {
 		if end.do(); ifbs() != "" {
 			t.Errorf("%s leaves %s", end.name, ifbs())
 		}
+	}
+	// Another program deletes the IFB while no agent runs, and the next agent does not know a rate.
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: map[string]any{"uplink": "auto", "rate": "20mbit", "in_rate": "40mbit"}})
+	filters := func() string { return b.Run("tc", "filter", "show", "dev", "wwan0", "ingress") }
+	if !strings.Contains(filters(), "weir_incoming") {
+		t.Errorf("filters: %s", filters())
+	}
+	_ = agent.End(syscall.SIGTERM, 5*time.Second)
+	b.Run("ip", "link", "del", "in-auto")
+	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
+	b.MustWeir("down")
+	agent.Ended()
+	if ifbs() != "" || strings.Contains(filters(), "weir_incoming") {
+		t.Errorf("left: %s, %s", ifbs(), filters())
 	}
 }
 

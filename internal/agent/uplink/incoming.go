@@ -68,12 +68,13 @@ func (m *incoming) Obstacle(ifb int) (string, error) {
 // instead: without a control loop nothing may be redirected to it. Errors: kernel.ErrNoLink while the uplink is
 // absent; another device of that name.
 func (m *incoming) LinkByName(name string) (kernel.Link, error) {
-	if _, ifindex := m.from(); ifindex == 0 {
+	_, from := m.from()
+	if from == 0 {
 		return kernel.Link{}, cmp.Or(m.Discard(name), kernel.ErrNoLink)
 	}
 	link, err := kernel.LinkByName(name)
 	if errors.Is(err, kernel.ErrNoLink) {
-		if err = kernel.AddIFB(name); err == nil {
+		if err = errors.Join(identity.DetachStale(from), kernel.AddIFB(name)); err == nil {
 			link, err = kernel.LinkByName(name)
 		}
 	}
@@ -148,17 +149,16 @@ func (m *incoming) Classified(ifb int) (bool, error) {
 // Declassify implements Machine.
 func (*incoming) Declassify(ifb int) error { return identity.DetachIncoming(ifb) }
 
-// Discard deletes the IFB, and what redirects to it.
+// Discard deletes the IFB, and what redirects to it or redirected to one before it.
 func (*incoming) Discard(name string) error {
 	link, err := kernel.LinkByName(name)
-	if errors.Is(err, kernel.ErrNoLink) || err == nil && (link.Kind != kernel.KindIFB || !strings.HasPrefix(name, incomingPrefix)) {
-		return nil
+	if err == nil && link.Kind == kernel.KindIFB && strings.HasPrefix(name, incomingPrefix) {
+		if err = identity.DetachIncoming(link.Index); err == nil { // else a later look finds it again
+			err = kernel.DeleteLink(link.Index)
+		}
 	}
-	if err == nil {
-		err = identity.DetachIncoming(link.Index)
+	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+		return err
 	}
-	if err != nil {
-		return err // without the IFB nothing would look for what redirects to it
-	}
-	return kernel.DeleteLink(link.Index)
+	return identity.DetachStale(0)
 }

@@ -257,5 +257,13 @@ func DetachIncoming(ifb int) error {
 	return nil
 }
 
+// DetachStale removes redirects to IFBs that are gone, except at the device from, whose tables OpenIncoming takes over.
+func DetachStale(from int) error {
+	return removeRedirects(func(r kernel.Redirect) bool {
+		_, err := kernel.LinkByIndex(r.To)
+		return r.From != from && errors.Is(err, kernel.ErrNoLink)
+	})
+}
+
 // DetachRedirects removes all redirects of received packets.
 func DetachRedirects() error { return removeRedirects(func(kernel.Redirect) bool { return true }) }
