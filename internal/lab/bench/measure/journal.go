@@ -154,14 +154,22 @@ func (j *Journal) TakeNext(key string) (KeptRun, bool) {
 }
 
 // ForgetApart forgets the next runs of all keys unless one process has measured them all: they are compared with each other. A key
-// that never has a run fails each time, and counts for nothing.
+// without any run counts for nothing if another has later runs: it failed. Else a process ended before its run.
 func (j *Journal) ForgetApart(keys ...string) {
 	if j == nil {
 		return
 	}
+	isOver := slices.ContainsFunc(keys, func(key string) bool {
+		for number := range j.byKey[key] {
+			if number > j.next[key] {
+				return true
+			}
+		}
+		return false
+	})
 	processes := map[int]bool{}
 	for _, key := range keys {
-		if len(j.byKey[key]) == 0 {
+		if isOver && len(j.byKey[key]) == 0 {
 			continue
 		}
 		processes[j.byKey[key][j.next[key]].process] = true // 0 is that of none

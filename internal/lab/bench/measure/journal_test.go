@@ -164,6 +164,11 @@ func TestJournalForgetsApart(t *testing.T) {
 	if _, kept := j.TakeNext("a"); !kept {
 		t.Error("a peer that always fails takes the others' runs with it")
 	}
+	j.TakeNext("b")
+	j.ForgetApart("a", "late", "b")
+	if _, kept := j.TakeNext("a"); kept {
+		t.Error("a process ended before the last run of a round, and its other runs are kept")
+	}
 	var none *Journal
 	none.ForgetApart(keys...)
 }
