@@ -1,5 +1,7 @@
 package bench
 
+import "math"
+
 // compare adds values that need several results: a peer's overhead against none in the same case,
 // and a case compared with its baseline.
 func compare(cases []Case, results []CaseResult) {
@@ -26,7 +28,7 @@ func compare(cases []Case, results []CaseResult) {
 				added := a.CPUOfCore.Median - baseline.Agent.CPUOfCore.Median
 				a.ScrapeCPU = &added
 			}
-			if result.Cost != nil && baseline != nil {
+			if result.Cost != nil && baseline != nil && baseline.Cost.PacketsPerSecond.Median > 0 {
 				ratio := result.Cost.PacketsPerSecond.Median / baseline.Cost.PacketsPerSecond.Median
 				result.Cost.PacketsOfBaseline = &ratio
 			}
@@ -50,7 +52,7 @@ func (l *Latency) judge(c Case, baseline *CaseResult) {
 	}
 }
 
-// overhead compares a peer with none in one case.
+// overhead compares a peer with none in one case; nil if nothing arrived with none.
 func overhead(c Case, with, none CaseResult) *Overhead {
 	o := &Overhead{Senders: len(with.Shares)}
 	if paper, ok := c.PaperOverhead[with.Peer]; ok {
@@ -58,6 +60,9 @@ func overhead(c Case, with, none CaseResult) *Overhead {
 	}
 	o.Of = overheadBandwidth
 	fraction, added := lost(with, none)
+	if math.IsNaN(fraction) || math.IsInf(fraction, 0) {
+		return nil
+	}
 	if o.Fraction = fraction; c.Measures.has(MeasureLatency) {
 		o.Of, o.AddedMS = overheadRoundTrip, &added
 	}

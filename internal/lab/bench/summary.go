@@ -310,10 +310,11 @@ func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
 }
 
 func cost(seen []observation) *Cost {
+	carried := slices.DeleteFunc(slices.Clone(seen), func(o observation) bool { return o.bitsPerSecond() == 0 })
 	return &Cost{
 		CPUUse:            each(seen, observation.cpuUsed),
 		Baseline:          each(seen, func(o observation) float64 { return o.IdleCPU }),
-		CPUSecondsPerGbit: each(seen, observation.secondsPerGbit),
+		CPUSecondsPerGbit: each(carried, observation.secondsPerGbit),
 		PacketsPerSecond:  each(seen, observation.packetsPerSecond),
 		RateBPS:           each(seen, observation.bitsPerSecond),
 	}

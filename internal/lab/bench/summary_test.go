@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -303,6 +304,18 @@ func TestCompare(t *testing.T) {
 		if r.Overhead != nil || r.Cost != nil && r.Cost.PacketsOfBaseline != nil {
 			t.Errorf("%s, %s is compared with itself or nothing", r.id(), r.Peer)
 		}
+	}
+}
+
+// TestNothingArrived: a report of runs in which nothing arrived has numbers only, and compares nothing with nothing.
+func TestNothingArrived(t *testing.T) {
+	zero := CaseResult{Group: "g", Case: "bulk", Peer: PeerNone, Runs: 1, Shares: []Share{{}}, Cost: cost([]observation{seenRates(0)})}
+	weir := zero
+	weir.Peer, weir.Case = PeerWeir, "more"
+	results := []CaseResult{zero, {Group: "g", Case: "bulk", Peer: PeerWeir, Runs: 1, Cost: zero.Cost}, weir}
+	compare([]Case{{Group: "g", Name: "bulk", Measures: MeasureOverhead}, {Group: "g", Name: "more", Baseline: "bulk"}}, results)
+	if _, err := json.Marshal(results); err != nil || results[1].Overhead != nil {
+		t.Errorf("%v: %+v", err, results[1].Overhead)
 	}
 }
 

@@ -205,10 +205,16 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 		fmt.Fprintf(options.Progress, "  failed: %v\n", err)
 		return made, nil
 	}
+	base := found.Base()
+	var page, text bytes.Buffer
+	if err := errors.Join(base.WriteHTML(&page), jsonOf(found)(&text)); err != nil { // a value that is no number
+		made.Failure = fmt.Sprintf("make the report: %v", err)
+		fmt.Fprintf(options.Progress, "  failed: %s\n", made.Failure)
+		return made, nil
+	}
 	if failed := found.Failed(); failed > 0 {
 		made.Failure = fmt.Sprintf("Runs failed in %d cases.", failed)
 	}
-	base := found.Base()
 	made.Page, made.Result = s.name+".html", s.name+".json"
 	if !s.fixed {
 		made.Rounds, made.RunSeconds = options.Repeat, options.Duration.Seconds()
@@ -216,9 +222,7 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 	made.Runs, made.Note, made.Gaps, made.Disturbed = base.Runs, base.Note, base.Gaps, base.DisturbedRuns
 	made.Verdicts = append(made.Verdicts, base.Verdicts...)
 	made.Claims = append(made.Claims, base.Claims...)
-	return made, errors.Join(
-		writeTo(options.Dir, made.Page, base.WriteHTML),
-		writeTo(options.Dir, made.Result, jsonOf(found)))
+	return made, errors.Join(writeText(options.Dir, made.Page, page.Bytes()), writeText(options.Dir, made.Result, text.Bytes()))
 }
 
 // jsonOf writes a value as -o json does.
@@ -230,14 +234,18 @@ func jsonOf(value any) func(io.Writer) error {
 	}
 }
 
-// writeTo writes a file, all of it or none, on the disk when it returns.
+// writeTo writes a file as writeText does.
 func writeTo(dir, name string, write func(io.Writer) error) error {
 	var text bytes.Buffer
-	err := write(&text)
-	if err == nil {
-		err = measure.WriteSynced(filepath.Join(dir, name), text.Bytes())
+	if err := write(&text); err != nil {
+		return fmt.Errorf("make a report: %w", err)
 	}
-	if err != nil {
+	return writeText(dir, name, text.Bytes())
+}
+
+// writeText writes a file, all of it or none, on the disk when it returns.
+func writeText(dir, name string, text []byte) error {
+	if err := measure.WriteSynced(filepath.Join(dir, name), text); err != nil {
 		return fmt.Errorf("write a report: %w", err)
 	}
 	return nil

@@ -79,6 +79,12 @@ func TestSectionFiles(t *testing.T) {
 	if made, err = without.make(t.Context(), options); err != nil || made.Failure != "" || !strings.Contains(made.Skipped, "--no-docker") {
 		t.Errorf("%v: %+v", err, made)
 	}
+	odd := section{name: "x", run: func(context.Context, Options) (report.Result, error) {
+		return report.Report{Claims: []report.Claim{{Values: []report.Value{{Name: "rate", Measured: report.Number(math.NaN())}}}}}, nil
+	}}
+	if made, err = odd.make(t.Context(), options); err != nil || !strings.Contains(made.Failure, "unsupported value: NaN") || len(made.Claims) != 0 {
+		t.Errorf("a value that is no number: %v: %+v", err, made)
+	}
 	t.Setenv("PATH", options.Dir)
 	must.Succeed(t, os.WriteFile(filepath.Join(options.Dir, "dockerd"), nil, 0o755))
 	options.Docker, options.Publish, options.Repeat = true, true, LeastRounds
