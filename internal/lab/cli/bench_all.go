@@ -60,8 +60,9 @@ evening. PiCasso (an hour) and the controller are kept only when complete: give
 named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
 page must not be published, and the next run measures that report again. Nor must a page
-that lacks a paper, as with --no-docker or without nginx. With --short it takes five
-rounds of 2 s within two hours, and marks the page as not for publishing.
+that lacks a paper, as with --no-docker or without nginx; a build of no commit is refused
+at the start. With --short it takes five rounds of 2 s within two hours, of any build, and
+marks the page as not for publishing.
 
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided

@@ -42,7 +42,7 @@ func smallPage(t *testing.T, dir, weir, name string) (Options, *bytes.Buffer) {
 	version, err := exec.CommandContext(t.Context(), o.WeirBinary, "--version").Output()
 	must.Succeed(t, err)
 	_, o.Version, _ = strings.Cut(strings.TrimSpace(string(version)), " version ")
-	o.Dir, o.RateBPS, o.Docker = dir, 20e6, false
+	o.Dir, o.RateBPS, o.Docker, o.Short = dir, 20e6, false, true // also of a build of no commit
 	short := func(o Options) Options {
 		o.Duration, o.Warmup, o.Repeat = 200*time.Millisecond, 100*time.Millisecond, 2
 		return o

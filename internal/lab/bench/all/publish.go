@@ -132,6 +132,9 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: environment,
 		},
 	}
+	if why := unpublishable(environment.Weir); why != "" && !options.Short {
+		return index, fmt.Errorf("the page could not be published: %s, or only look, with --short", why)
+	}
 	release, err := claimFolder(options.Dir)
 	if err != nil {
 		return index, err
@@ -473,13 +476,21 @@ func notKept(s report.Section) string {
 // lacksTime reports whether a section lacks cases that there was no time for.
 func lacksTime(s report.Section) bool { return strings.Contains(s.Note, report.NoTime) }
 
+// unpublishable returns why no page of this build is published; empty if one is.
+func unpublishable(version string) string {
+	if sources == "" || strings.HasSuffix(version, "-dirty") {
+		return "its build is of no commit: commit, and run make build"
+	}
+	return ""
+}
+
 // withheld returns why the page of sections, todo, must not be published.
 func withheld(index report.Index, todo []section) (why []string) {
 	if index.Settings.Short {
 		why = append(why, "its runs are short (--short)")
 	}
-	if sources == "" || strings.HasSuffix(index.Settings.Weir, "-dirty") {
-		why = append(why, "its build is of no commit: commit, and run make build")
+	if reason := unpublishable(index.Settings.Weir); reason != "" {
+		why = append(why, reason)
 	}
 	for i, s := range index.Sections {
 		// A page of all claims lacks no paper; a target of Weir's own may be one for which there is no tool.

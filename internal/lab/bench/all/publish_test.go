@@ -276,7 +276,7 @@ func TestPublishEndsInTime(t *testing.T) {
 }
 
 // TestPublishRefusesMixed: a kept section of another build or of other settings is refused before anything runs, with what
-// differs and what to do; so is one that cannot be read, and a program of another build.
+// differs and what to do; so is one that cannot be read, a program of another build, and a build of no commit.
 func TestPublishRefusesMixed(t *testing.T) {
 	for _, test := range []struct {
 		change func(*Options)
@@ -288,7 +288,9 @@ func TestPublishRefusesMixed(t *testing.T) {
 		{func(o *Options) {
 			must.Succeed(t, os.WriteFile(filepath.Join(o.Dir, keptName("one")), []byte("{"), 0o644))
 		}, "is no kept section one"},
-		{func(o *Options) { o.Version, sources = "v2", "" }, "build: kept v1, now v2"},
+		{func(o *Options) { o.Short, o.Version, sources = true, "v2", "" }, "build: kept v1, now v2"},
+		{func(*Options) { sources = "" }, "its build is of no commit: commit, and run make build, or only look, with --short"},
+		{func(o *Options) { o.Version = "v1-dirty" }, "its build is of no commit"},
 		{func(*Options) { sources = "bpf=1,agent=2,sdn=4,bench=3" }, "sources: kept bpf=1,agent=2,bench=3, now bpf=1,agent=2,sdn=4"},
 		{func(o *Options) { o.Version, o.Dir = "v2", t.TempDir() }, "is version v1, this program v2: run make build"},
 		{func(o *Options) {
@@ -338,7 +340,7 @@ func TestPublishWithholds(t *testing.T) {
 		"failure":        {run: failing, why: "one: permission denied", said: "one: permission denied"},
 		"no time":        {found: late, why: "one: there was no time for all cases", said: "Not for publishing"},
 		"short":          {change: func(o *Options) { o.Short, o.Duration = true, ShortDuration }, kept: true, why: "its runs are short", said: "Not for publishing"},
-		"no commit":      {change: func(*Options) { sources = "" }, kept: true, why: "its build is of no commit", said: "Not for publishing"},
+		"no commit":      {change: func(o *Options) { o.Short, sources = true, "" }, kept: true, why: "its runs are short (--short); its build is of no commit", said: "Not for publishing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := publishing(t, "v1")
