@@ -82,18 +82,27 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 	if !strings.Contains(errorText(err), "/nowhere/page.html") || out.String() != "the numbers" {
 		t.Errorf("error %v, printed %q", err, out.String())
 	}
-	// When the time is up missed targets are no error, and what failed until then is.
-	for _, test := range []struct{ failure, left, want string }{
-		{"", "", "1 of 1 targets missed (--no-verdict to look only)"},
-		{"", "cost", ""},
-		{"no root", "cost", "1 of 2 reports are missing or have runs that failed"},
-		{"no root", "", "1 of 2 reports are missing or have runs that failed"},
+	// When the time is up, or a page of claims names them, missed targets are no error, and what failed is.
+	for _, test := range []struct {
+		failure, left, withheld string
+		publish                 bool
+		want                    string
+	}{
+		{"", "", "", false, "1 of 1 targets missed (--no-verdict to look only)"},
+		{"", "cost", "", true, ""},
+		{"", "", "", true, ""},
+		{"", "", "no paper", true, "the page must not be published: no paper"},
+		{"no root", "cost", "", true, "1 of 2 reports are missing or have runs that failed"},
+		{"no root", "", "", false, "1 of 2 reports are missing or have runs that failed"},
 	} {
 		index := report.Index{Sections: []report.Section{{Verdicts: []report.Verdict{missed}}, {Failure: test.failure}}}
 		if test.left != "" {
 			index.Left = []string{test.left}
 		}
-		if got := errorText((&allFlags{}).judge(index)); got != test.want {
+		if test.withheld != "" {
+			index.Withheld = []string{test.withheld}
+		}
+		if got := errorText((&allFlags{publish: test.publish}).judge(index)); got != test.want {
 			t.Errorf("%+v: error %q", test, got)
 		}
 	}
