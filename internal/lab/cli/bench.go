@@ -24,6 +24,9 @@ type benchFlags struct {
 	options  bench.Options
 }
 
+// defaultReaders are the pages of the dashboard in the suite agent.
+const defaultReaders = 100
+
 func newBenchCommand() *cobra.Command {
 	var flags benchFlags
 	cmd := &cobra.Command{
@@ -119,7 +122,7 @@ shown.`,
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
 	set.IntVar(&options.Containers, "containers", 50, "containers of the suite agent")
-	set.IntVar(&options.Readers, "readers", 100, "pages of the dashboard that are open in the suite agent; 0 leaves out what looks at the agent")
+	set.IntVar(&options.Readers, "readers", defaultReaders, "pages of the dashboard that are open in the suite agent; 0 leaves out what looks at the agent")
 	flags.addVerdict(set)
 	flags.addReport(cmd)
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")

@@ -93,9 +93,6 @@ reports.`,
 
 func (f *allFlags) run(cmd *cobra.Command) error {
 	f.setDefaults(cmd)
-	// What suites have flags for of their own.
-	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
-	f.options.Suite = bench.SuiteNames()[0]
 	everything := all.Options{Dir: f.dir, Within: f.within, For: f.during, Publish: f.publish, Short: f.short, Options: f.options}
 	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
@@ -137,8 +134,10 @@ func (f *allFlags) judge(index report.Index) error {
 	return nil
 }
 
-// setDefaults sets what --short and --publish do unless it is written.
+// setDefaults sets what suites have flags for of their own, and what --short and --publish do unless it is written.
 func (f *allFlags) setDefaults(cmd *cobra.Command) {
+	f.rate, f.options.Overload, f.options.Containers, f.options.Readers = "100mbit", 1.5, 50, defaultReaders
+	f.options.Suite = bench.SuiteNames()[0]
 	within, duration, repeat := f.within, f.options.Duration, f.options.Repeat
 	switch {
 	case f.publish && f.short:

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
@@ -104,6 +106,19 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 		}
 		if got := errorText((&allFlags{publish: test.publish}).judge(index)); got != test.want {
 			t.Errorf("%+v: error %q", test, got)
+		}
+	}
+}
+
+// TestAllTargetsAreMeasured: bench all also measures the agent that is looked at.
+func TestAllTargetsAreMeasured(t *testing.T) {
+	flags := allFlags{publish: true}
+	flags.setDefaults(newBenchAllCommand())
+	flags.options.Suite = "agent"
+	cases, err := flags.options.Cases()
+	for _, group := range []string{"looked at", "scrapes"} {
+		if err != nil || !slices.ContainsFunc(cases, func(c bench.Case) bool { return strings.HasPrefix(c.Group, group) }) {
+			t.Errorf("%v: no case of %s among %d", err, group, len(cases))
 		}
 	}
 }
