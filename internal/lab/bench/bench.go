@@ -65,10 +65,8 @@ type Options struct {
 // suite is a table of cases.
 type suite struct {
 	name string
-	// about says in a few words what it measures. share is its part of the time of all suites, about
-	// its seconds at one second per run.
+	// about says in a few words what it measures.
 	about string
-	share float64
 	cases func(Options) []Case
 	// rounds are how many it takes unless told otherwise.
 	rounds int
@@ -87,15 +85,15 @@ const (
 )
 
 var suites = []suite{
-	{SuiteQCon, "figures 3 and 7 to 12 and table 1 of qCon", 225, qconSuite, 1, qconNote, false},
-	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", 240, cntcSuite, 1, cntcNote, true},
-	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, 1, accuracyNote, false},
-	{"reaction", "time to the new allocation", 50, reactionSuite, reactionRounds, "", false},
-	{"cap", "by how much maximums are exceeded", 165, capSuite, 1, "", false},
-	{SuiteLatency, "round trips beside bulk and floods, in all network modes", 123, latencySuite, 1, "", true},
-	{"in", "shares of received traffic", 260, inSuite, 1, inNote, true},
-	{"cost", "processor time and packets a second, beside HTB", 120, costSuite, report.LeastRounds, costNote, true},
-	{"agent", "what the agent itself takes", 12, agentSuite, 1, agentNote, true},
+	{SuiteQCon, "figures 3 and 7 to 12 and table 1 of qCon", qconSuite, 1, qconNote, false},
+	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", cntcSuite, 1, cntcNote, true},
+	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", accuracySuite, 1, accuracyNote, false},
+	{"reaction", "time to the new allocation", reactionSuite, reactionRounds, "", false},
+	{"cap", "by how much maximums are exceeded", capSuite, 1, "", false},
+	{SuiteLatency, "round trips beside bulk and floods, in all network modes", latencySuite, 1, "", true},
+	{"in", "shares of received traffic", inSuite, 1, inNote, true},
+	{"cost", "processor time and packets a second, beside HTB", costSuite, report.LeastRounds, costNote, true},
+	{"agent", "what the agent itself takes", agentSuite, 1, agentNote, true},
 }
 
 // SuiteNames returns the names of the suites of cases, in the order of weir bench all.
@@ -107,10 +105,9 @@ func SuiteNames() []string {
 	return names
 }
 
-// About returns what a suite measures, and its part of the time of all suites.
-func About(name string) (about string, share float64) {
-	one := measure.Find(suites, func(s suite) bool { return s.name == name })
-	return one.about, one.share
+// About returns what a suite measures.
+func About(name string) string {
+	return measure.Find(suites, func(s suite) bool { return s.name == name }).about
 }
 
 // Rounds returns how many rounds a suite takes unless told otherwise.

@@ -54,19 +54,6 @@ func judgedOnly(suite string, cases []Case) (judged []Case) {
 	return judged
 }
 
-// JudgedPart returns the part of a suite's runs that Judged selects.
-func JudgedPart(o Options) float64 {
-	count := func(judged bool) (runs int) {
-		o.Judged = judged
-		cases, _ := o.Cases() // of invalid options there are none
-		for _, c := range cases {
-			runs += len(c.peers())
-		}
-		return runs
-	}
-	return float64(count(true)) / float64(max(1, count(false)))
-}
-
 // judgeClaims judges the claims of a suite by its results.
 func judgeClaims(suite string, results []CaseResult) []report.Claim {
 	paper := claimsOf(suite, findings{results: results})

@@ -23,6 +23,26 @@ func (c Case) runLength(options Options) time.Duration {
 	return length
 }
 
+// roundsOf returns about how long the rounds of a case with a number of peers take, and how much longer at most if ratios stay
+// undecided.
+func (o Options) roundsOf(c Case, peers int) (needed, more time.Duration) {
+	needed = time.Duration(o.Repeat*peers) * c.runLength(o)
+	if len(c.Ratios) > 0 && o.goesOn(o.Repeat) {
+		more = time.Duration(report.MostRounds/o.Repeat-1) * needed
+	}
+	return needed, more
+}
+
+// Length returns about how long a suite takes if no peer is missing, and how much longer at most if ratios stay undecided.
+func (o Options) Length() (needed, more time.Duration) {
+	cases, _ := o.Cases() // of invalid options there are none
+	for _, c := range cases {
+		rounds, again := o.roundsOf(c, len(c.peers()))
+		needed, more = needed+rounds, more+again
+	}
+	return needed, more
+}
+
 // progress tells a waiting user what is going on.
 type progress struct {
 	options     Options
@@ -34,14 +54,11 @@ func (p *progress) expect(cases []Case, peers [][]namedPeer, done int) {
 	var needed, again time.Duration
 	many, runs := 0, 0
 	for i, c := range cases {
-		all := time.Duration(p.options.Repeat*len(peers[i])) * c.runLength(p.options)
-		needed += all
+		rounds, more := p.options.roundsOf(c, len(peers[i]))
+		needed, again = needed+rounds, again+more
 		runs += p.options.Repeat * len(peers[i])
 		if len(peers[i]) > 0 {
 			many++
-		}
-		if len(c.Ratios) > 0 && p.options.goesOn(p.options.Repeat) {
-			again += time.Duration(report.MostRounds/p.options.Repeat-1) * all
 		}
 	}
 	p.total += runs

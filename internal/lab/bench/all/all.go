@@ -56,7 +56,7 @@ const (
 // section is one report of all.
 type section struct {
 	name, about string
-	// share is the section's relative part of the time, about its seconds at one second per run.
+	// share is about the section's seconds at one second per run; 0 if it has a length.
 	share float64
 	run   func(context.Context, Options) (report.Result, error)
 	kind
@@ -67,10 +67,9 @@ type kind struct {
 	// paper sections judge a paper, and take runs of the full duration; others take at most longest (0: ownDuration).
 	paper   bool
 	longest time.Duration
-	// fixed sections have runs of their own: neither the duration nor rounds change how long they take, unless takes
+	// fixed sections have runs of their own: neither the duration nor rounds change how long they take, unless length
 	// says how long that is. Load changes no figure of computed sections.
 	fixed, computed bool
-	takes           func(Options) time.Duration
 	// again is the command that repeats a section; flags are its flags for options of this section, nil for none.
 	again string
 	flags func(Options) string
@@ -78,8 +77,11 @@ type kind struct {
 	duration func(d time.Duration) time.Duration
 	// program finds the program that the section measures besides weir, given the path of weir; nil if there is none.
 	program func(weir string) (string, error)
-	// judged sections measure on a page of claims only what claims and targets are judged by: that part of their share.
-	judged func(Options) float64
+	// judged sections measure on a page of claims only what claims and targets are judged by: part of their share.
+	judged bool
+	part   func(Options) float64
+	// length returns about how long a section takes, and how much longer at most if ratios stay undecided; nil: share says it.
+	length func(Options) (needed, more time.Duration)
 	// model: its claims are of the model of docs/model.md.
 	model bool
 	// source is that program's part of the hashes of sources.
@@ -92,12 +94,9 @@ func sections() []section {
 		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures, kind{paper: true, fixed: true, computed: true, again: "weir model llq --figures figures.html"}},
 	}
 	for _, name := range bench.SuiteNames() {
-		about, share := bench.About(name)
 		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
-		one := section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name, flags: Options.suiteFlags}}
-		if paper {
-			one.judged = func(o Options) float64 { return bench.JudgedPart(o.suite(name)) }
-		}
+		one := section{name, bench.About(name), 0, runSuite(name), kind{paper: paper, judged: paper, again: "weir bench " + name, flags: Options.suiteFlags}}
+		one.length = func(o Options) (needed, more time.Duration) { return o.suite(name).Length() }
 		if name == bench.SuiteLatency {
 			one.longest = percentileDuration
 		}
@@ -107,8 +106,8 @@ func sections() []section {
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController, source: sourceSDN}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, model: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, takes: Options.picassoTime, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
-		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, length: picassoTime, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
+		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: true, part: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
 }
 
 // Check returns an error for invalid options, before anything starts.
@@ -150,7 +149,7 @@ func Run(ctx context.Context, options Options) (report.Index, error) {
 	todo := options.todo()
 	for i, one := range todo {
 		left := options.Within - time.Since(started)
-		options.Until = time.Now().Add(part(left, todo[i:]))
+		options.Until = time.Now().Add(options.part(left, todo[i:]))
 		fmt.Fprintf(options.Progress, "=== %s: %s, until %s\n", one.name, one.about, options.Until.Format(time.TimeOnly))
 		made, err := one.make(ctx, options)
 		if ctx.Err() != nil || err != nil {
@@ -177,12 +176,14 @@ func (o Options) todo() []section {
 }
 
 // part returns the part of the remaining time for the first section.
-func part(left time.Duration, todo []section) time.Duration {
-	sum := 0.0
+func (o Options) part(left time.Duration, todo []section) time.Duration {
+	sum := time.Duration(0)
 	for _, one := range todo {
-		sum += one.share
+		needed, _ := o.estimatedTime(one)
+		sum += needed
 	}
-	return max(0, time.Duration(float64(left)*todo[0].share/sum))
+	first, _ := o.estimatedTime(todo[0])
+	return max(0, time.Duration(float64(left)*first.Seconds()/sum.Seconds()))
 }
 
 // make runs a section and writes its files; it returns only write errors, and that the time is up.

@@ -25,6 +25,7 @@ import (
 // TestPart: every section has its part of what is left, the last one all of it, and
 // nobody has any when the time is up.
 func TestPart(t *testing.T) {
+	o := Options{Options: bench.Options{RateBPS: 100e6, Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1}}}
 	todo := []section{{share: 1}, {share: 2}, {share: 3}}
 	for _, test := range []struct {
 		left time.Duration
@@ -34,13 +35,13 @@ func TestPart(t *testing.T) {
 		{6 * time.Minute, todo, time.Minute}, {5 * time.Minute, todo[1:], 2 * time.Minute}, {time.Minute, todo[2:], time.Minute},
 		{-time.Second, todo, 0},
 	} {
-		if got := part(test.left, test.todo); math.Abs((got - test.want).Seconds()) > 1e-6 {
+		if got := o.part(test.left, test.todo); math.Abs((got - test.want).Seconds()) > 1e-6 {
 			t.Errorf("%d sections have %v left: the first has %v, want %v", len(test.todo), test.left, got, test.want)
 		}
 	}
 	for _, one := range sections() {
-		if one.share <= 0 || one.about == "" {
-			t.Errorf("section %q has share %v and is about %q", one.name, one.share, one.about)
+		if needed, _ := o.estimatedTime(one); needed <= 0 || one.about == "" {
+			t.Errorf("section %q takes %v and is about %q", one.name, needed, one.about)
 		}
 	}
 	for _, name := range append(bench.SuiteNames(), netmodes.Suite, sdn.Suite, picasso.Suite) {

@@ -61,8 +61,8 @@ func (o Options) picasso() picasso.Options {
 func (o Options) picassoRound() time.Duration { return o.picasso().RoundTime() }
 
 // picassoTime returns about how long PiCasso takes: an hour on a page of claims.
-func (o Options) picassoTime() time.Duration {
-	return picassoOnce + time.Duration(o.Repeat)*o.picassoRound()
+func picassoTime(o Options) (needed, more time.Duration) {
+	return picassoOnce + time.Duration(o.Repeat)*o.picassoRound(), 0
 }
 
 // lastPicasso returns how long each load of the competition lasts, whatever runs of others take.

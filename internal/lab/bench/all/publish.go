@@ -92,24 +92,25 @@ func (o Options) of(s section) Options {
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		o.Repeat = max(o.Repeat, o.suite(s.name).RoundsToDecide())
 	}
-	o.Judged = s.judged != nil
+	o.Judged = s.judged
 	return o
 }
 
-// estimatedTime returns about how long a section takes.
-func (o Options) estimatedTime(s section) time.Duration {
-	if s.takes != nil {
-		return s.takes(o)
+// estimatedTime returns about how long a section takes, and how much longer at most if ratios stay undecided.
+func (o Options) estimatedTime(s section) (needed, more time.Duration) {
+	if o.Publish {
+		o = o.of(s)
 	}
 	one := time.Duration(s.share * float64(time.Second))
-	if s.fixed {
-		return one
+	switch {
+	case s.length != nil:
+		return s.length(o)
+	case s.fixed:
+		return one, 0
+	case o.Judged && s.part != nil:
+		one = time.Duration(float64(one) * s.part(o))
 	}
-	o = o.of(s)
-	if s.judged != nil {
-		one = time.Duration(float64(one) * s.judged(o))
-	}
-	return time.Duration(float64(one) * float64(o.Repeat) * float64(o.Duration+overhead) / float64(time.Second+overhead))
+	return time.Duration(float64(one) * float64(o.Repeat) * float64(o.Duration+overhead) / float64(time.Second+overhead)), 0
 }
 
 // page is a page of claims in the making.
@@ -162,7 +163,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 		if !ok {
 			own := options.of(one)
 			if options.Within > 0 {
-				own.Until = time.Now().Add(part(options.Within-time.Since(started), unmeasured))
+				own.Until = time.Now().Add(options.part(options.Within-time.Since(started), unmeasured))
 			}
 			unmeasured = unmeasured[1:]
 			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", n+1, len(todo), one.name, one.about)
@@ -201,9 +202,10 @@ func claimFolder(dir string) (release func(), err error) {
 
 // printUnmeasured prints how many of all sections are kept, and how long the unmeasured ones take, from started on.
 func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) {
-	needed := time.Duration(0)
+	needed, more := time.Duration(0), time.Duration(0)
 	for _, one := range unmeasured {
-		needed += p.remaining(one)
+		_, again := p.estimatedTime(one)
+		needed, more = needed+p.remaining(one), more+again
 	}
 	for _, limit := range []time.Duration{p.Within, p.For} {
 		if limit > 0 {
@@ -212,6 +214,9 @@ func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) 
 	}
 	fmt.Fprintf(p.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
 		all, all-len(unmeasured), p.Dir, len(unmeasured), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+	if more > 0 && p.Within+p.For == 0 {
+		fmt.Fprintf(p.Progress, "  and up to %v more if ratios stay undecided\n", more.Round(time.Minute))
+	}
 	for _, one := range unmeasured {
 		if p.runs(one) != "" {
 			fmt.Fprintf(p.Progress, "  %s\n", p.remains(one))
@@ -238,7 +243,7 @@ func (p page) readJournals(todo []section, done map[string]report.Section) error
 
 // remaining returns about how long a section still takes.
 func (p page) remaining(one section) time.Duration {
-	all := p.estimatedTime(one)
+	all, _ := p.estimatedTime(one)
 	if journal := p.journals[one.name]; journal != nil {
 		if kept, runs := journal.Count(); runs > 0 {
 			return time.Duration(float64(all) * float64(max(0, runs-kept)) / float64(runs))
