@@ -6,6 +6,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,32 @@ func sampleReport() Report {
 func compareGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	golden.Compare(t, filepath.Join("testdata", name), string(got))
+}
+
+// TestFailingPeer: a peer that never runs a case is a gap unless Weir, a claim or a ratio is judged by it; one that runs it at times
+// has failed.
+func TestFailingPeer(t *testing.T) {
+	for name, test := range map[string]struct {
+		suite, peer string
+		runs        int
+		failed      int
+	}{
+		"other tool":          {"in", PeerCAKE, 0, 0},
+		"other tool at times": {"in", PeerCAKE, 3, 1},
+		"Weir":                {"in", PeerWeirIn, 0, 1},
+		"of a ratio":          {"in", PeerHTB, 0, 1},
+		"of a claim":          {SuiteQCon, PeerTC, 0, 1},
+	} {
+		r := Report{Suite: test.suite, Results: []CaseResult{
+			{Group: "g", Case: "c", Peer: PeerWeir, Runs: 5, Ratios: []Ratio{{Of: "x", Over: PeerHTB}}},
+			{Group: "g", Case: "c", Peer: test.peer, Runs: test.runs, Failure: "no\nqdisc"},
+		}}
+		r.complete()
+		if gap := strings.Join(r.Gaps, ""); r.Failed() != test.failed || (gap == "") != (test.failed > 0) ||
+			gap != "" && gap != "The peer cake-ingress was left out of g: c, as each run failed: no; qdisc." {
+			t.Errorf("%s: %d failed, gap %q", name, r.Failed(), gap)
+		}
+	}
 }
 
 func TestTableGolden(t *testing.T) {

@@ -22,6 +22,9 @@ type Report struct {
 func (r *Report) complete() {
 	r.Verdicts = verdicts(r.Results)
 	r.Claims = judgeClaims(r.Suite, r.Results)
+	for _, gap := range r.failureGaps() {
+		r.AddGap(gap)
+	}
 	r.Tables = r.tables()
 	r.Plots = r.plots()
 	r.Quantities = r.quantities()

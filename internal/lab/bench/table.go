@@ -3,7 +3,9 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -201,15 +203,33 @@ func (r Report) gapTable() report.Table {
 }
 
 // Failed is the number of results with runs that failed, and of peers that
-// could not take part.
+// could not take part. Peers that cannot run a case at all are gaps unless it
+// is judged by them.
 func (r Report) Failed() int {
 	count := len(r.Skipped)
 	for _, result := range r.Results {
-		if result.Failure != "" {
+		if result.Failure != "" && (result.Runs > 0 || r.judgesBy(result)) {
 			count++
 		}
 	}
 	return count
+}
+
+// judgesBy reports whether a claim, a target or a ratio is judged by a result.
+func (r Report) judgesBy(result CaseResult) bool {
+	return r.Claims != nil || strings.HasPrefix(result.Peer, PeerWeir) || slices.ContainsFunc(r.Results, func(other CaseResult) bool {
+		return other.id() == result.id() && slices.ContainsFunc(other.Ratios, func(ratio Ratio) bool { return ratio.Over == result.Peer })
+	})
+}
+
+// failureGaps says which peers could not run which cases at all, of those by which nothing is judged.
+func (r Report) failureGaps() (gaps []string) {
+	for _, result := range r.Results {
+		if result.Failure != "" && result.Runs == 0 && !r.judgesBy(result) {
+			gaps = append(gaps, fmt.Sprintf("The peer %s was left out of %s, as each run failed: %s.", result.Peer, result.id(), result.Failure))
+		}
+	}
+	return gaps
 }
 
 // id names the case of a result.

@@ -64,8 +64,9 @@ that lacks a paper, as with --no-docker or without nginx; a build of no commit i
 at the start. With --short it takes five rounds of 2 s within two hours, of any build, and
 marks the page as not for publishing.
 
-Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
-its own targets; with --no-verdict a missed target is only shown. So is an undecided
+Needs root. A peer that cannot run a case at all, and that nothing is judged by, is named
+as left out. Exits with 1 when a report is missing, another run failed, or Weir missed
+one of its own targets; with --no-verdict a missed target is only shown. So is an undecided
 one: ratios of cost take seven rounds, and p99.9 takes runs of 6 s. With --publish it
 exits with 0 when the page may be published, which names missed targets, and when the
 time of --for is up unless a report failed. docs/measurements.md says how to read the
