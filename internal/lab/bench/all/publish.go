@@ -119,9 +119,12 @@ type page struct {
 	settings report.Settings
 	// end is when everything has to have ended; zero is never.
 	end time.Time
-	// journals are those of sections that are not kept, and measure run by run.
-	journals map[string]*measure.Journal
+	// counts are those of runs in the journals of sections that are not kept, and measure run by run.
+	counts map[string]runCount
 }
+
+// runCount is how many runs of a section are kept, of how many, 0 if that is not known.
+type runCount struct{ kept, runs int }
 
 // publish makes the page of all claims from the sections and runs in the folder and those that are missing there.
 func publish(ctx context.Context, options Options) (report.Index, error) {
@@ -146,7 +149,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err != nil {
 		return index, err
 	}
-	p := page{Options: options, settings: settings, journals: map[string]*measure.Journal{}}
+	p := page{Options: options, settings: settings, counts: map[string]runCount{}}
 	if options.For > 0 {
 		p.end = started.Add(options.For)
 	}
@@ -224,40 +227,54 @@ func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) 
 	}
 }
 
-// readJournals reads the runs of sections that are not done.
+// readJournals counts the runs of sections that are not done, and refuses those of other settings.
 func (p page) readJournals(todo []section, done map[string]report.Section) error {
 	for _, one := range todo {
-		if _, ok := done[one.name]; ok || one.fixed {
+		if _, ok := done[one.name]; ok {
 			continue
 		}
-		journal, err := measure.ReadJournal(filepath.Join(p.Dir, one.name+".runs.jsonl"), p.settings, func(was report.Settings) string {
-			return was.Difference(p.settings, one.parts()...)
-		})
-		if err != nil {
+		if _, err := p.readJournal(one); err != nil {
 			return err
 		}
-		journal.End, p.journals[one.name] = p.end, journal
 	}
 	return nil
+}
+
+// readJournal reads and counts the runs of a section; nil if the section does not measure run by run.
+func (p page) readJournal(one section) (*measure.Journal, error) {
+	if one.fixed {
+		return nil, nil
+	}
+	journal, err := measure.ReadJournal(filepath.Join(p.Dir, one.name+".runs.jsonl"), p.settings, func(was report.Settings) string {
+		return was.Difference(p.settings, one.parts()...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	journal.End = p.end
+	p.count(one, journal)
+	return journal, nil
+}
+
+// count notes how many runs of a section are kept.
+func (p page) count(one section, journal *measure.Journal) {
+	kept, runs := journal.Count()
+	p.counts[one.name] = runCount{kept, runs}
 }
 
 // remaining returns about how long a section still takes.
 func (p page) remaining(one section) time.Duration {
 	all, _ := p.estimatedTime(one)
-	if journal := p.journals[one.name]; journal != nil {
-		if kept, runs := journal.Count(); runs > 0 {
-			return time.Duration(float64(all) * float64(max(0, runs-kept)) / float64(runs))
-		}
+	if count := p.counts[one.name]; count.runs > 0 {
+		return time.Duration(float64(all) * float64(max(0, count.runs-count.kept)) / float64(count.runs))
 	}
 	return all
 }
 
 // runs returns how many of a section's runs are kept; empty without any.
 func (p page) runs(one section) string {
-	if journal := p.journals[one.name]; journal != nil {
-		if kept, runs := journal.Count(); kept > 0 {
-			return fmt.Sprintf("%d of %d runs are kept, ", kept, runs)
-		}
+	if count := p.counts[one.name]; count.kept > 0 {
+		return fmt.Sprintf("%d of %d runs are kept, ", count.kept, count.runs)
 	}
 	return ""
 }
@@ -270,7 +287,10 @@ func (p page) remains(one section) string {
 // measure measures what is left of a section with its own options, and keeps it if it is complete. The error is
 // measure.ErrTimeIsUp if something is left.
 func (p page) measure(ctx context.Context, one section, own Options) (made report.Section, err error) {
-	journal := p.journals[one.name]
+	journal, err := p.readJournal(one)
+	if err != nil {
+		return made, err
+	}
 	if one.fixed && !p.end.IsZero() && time.Now().Add(p.remaining(one)).After(p.end) || journal.Late(own.Warmup+one.ownOptions(own).Duration) {
 		return made, measure.ErrTimeIsUp
 	}
@@ -278,7 +298,10 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 	elapsed := 0.0
 	if journal != nil {
 		elapsed = journal.Elapsed().Seconds()
-		defer func() { err = errors.Join(err, journal.Close()) }()
+		defer func() {
+			p.count(one, journal)
+			err = errors.Join(err, journal.Close())
+		}()
 	}
 	own.Journal = journal
 	if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {

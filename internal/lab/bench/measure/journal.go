@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -50,7 +51,7 @@ type KeptRun struct {
 	// Repeated counts the repeats; Disturbed names the run, and its repeats, if others used the machine meanwhile.
 	Repeated  int      `json:"repeated,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`
-	// Seen is the observation as compressed JSON.
+	// Seen is the observation as compressed JSON. The journal keeps it only until it is taken.
 	Seen []byte `json:"seen,omitempty"`
 
 	// process counts the processes that measured before the one that measured this run.
@@ -70,22 +71,29 @@ var ErrTimeIsUp = errors.New("the next run would not end in time")
 // of these; empty if they can.
 func ReadJournal(path string, settings report.Settings, differs func(was report.Settings) string) (*Journal, error) {
 	j := &Journal{path: path, settings: settings, byKey: map[string]map[int]KeptRun{}, next: map[string]int{}}
-	text, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read kept runs: %w", err)
 	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	for i, line := range lines {
+	defer file.Close()
+	lines := bufio.NewReader(file)
+	for number := 1; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return j, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read kept runs: %w", err)
+		}
 		var one journalLine
-		last := i >= len(lines)-2 // what follows the last newline is a line, too
-		if err := json.Unmarshal(line, &one); err != nil || !bytes.HasSuffix(line, []byte("\n")) {
-			if last {
-				break
+		if err := json.Unmarshal(line, &one); err != nil {
+			if _, end := lines.Peek(1); errors.Is(end, io.EOF) {
+				return j, nil
 			}
-			return nil, fmt.Errorf("line %d of %s is no kept run (%w): remove the file to measure them again", i+1, path, err)
+			return nil, fmt.Errorf("line %d of %s is no kept run (%w): remove the file to measure them again", number, path, err)
 		}
 		switch {
 		case one.Settings != nil:
@@ -94,7 +102,7 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 			}
 			j.builds = append(j.builds, one.Settings.Weir)
 		case one.Run == nil || len(j.builds) == 0:
-			return nil, fmt.Errorf("no settings line before the run at line %d of %s: remove the file to measure its runs again", i+1, path)
+			return nil, fmt.Errorf("no settings line before the run at line %d of %s: remove the file to measure its runs again", number, path)
 		default:
 			run := *one.Run
 			run.process = len(j.builds)
@@ -102,7 +110,6 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 		}
 		j.size += int64(len(line))
 	}
-	return j, nil
 }
 
 // keep adds a run, which takes the place of an earlier one of its key and number.
@@ -149,6 +156,9 @@ func (j *Journal) TakeNext(key string) (KeptRun, bool) {
 	run, kept := j.byKey[key][j.next[key]]
 	if kept {
 		j.next[key]++
+		taken := run
+		taken.Seen = nil
+		j.byKey[key][run.Number] = taken
 	}
 	return run, kept
 }
@@ -228,7 +238,7 @@ func (j *Journal) Add(run KeptRun) error {
 		return fmt.Errorf("keep a run: %w", err)
 	}
 	j.next[run.Key]++
-	run.process = len(j.builds)
+	run.process, run.Seen = len(j.builds), nil
 	j.keep(run)
 	return nil
 }

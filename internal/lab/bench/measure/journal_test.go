@@ -105,6 +105,9 @@ func TestJournalDropsDisturbed(t *testing.T) {
 		if !kept {
 			must.Succeed(t, j.Add(KeptRun{Key: "a", Seen: []byte{1}}))
 		}
+		if j.byKey["a"][i].Seen != nil {
+			t.Errorf("run %d is in memory after it was taken", i)
+		}
 	}
 	must.Succeed(t, j.Close())
 	if kept, _ := readJournal(t, path, "v1").Count(); kept != 3 || !j.HasRunOf("a") || j.HasRunOf("b") {
