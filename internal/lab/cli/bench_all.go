@@ -59,10 +59,11 @@ evening. PiCasso (an hour) and the controller are kept only when complete: give
 --for more than that. Runs during which others took more than 5 % of the processors are
 named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
-page must not be published, and the next run measures that report again. Nor must a page
-that lacks a paper, as with --no-docker or without nginx; a build of no commit is refused
-at the start. With --short it takes five rounds of 2 s within two hours, of any build, and
-marks the page as not for publishing.
+page must not be published. Such runs, and failed ones, are measured once more at the end
+while there is time, then by the next run, which also measures all of PiCasso's or the
+controller's. Nor must a page that lacks a paper, as with --no-docker or without nginx; a build of no commit
+is refused at the start. With --short it takes five rounds of 2 s within two hours, of any
+build, and marks the page as not for publishing.
 
 Needs root. A peer that cannot run a case at all, and that nothing is judged by, is named
 as left out. Exits with 1 when a report is missing, another run failed, or Weir missed
