@@ -53,9 +53,9 @@ before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6
 rounds where ratios are judged), without a limit unless --within is given. An interrupted
 night resumes with the next run, if the sources of what is measured and of the bench,
 machine, kernel, congestion control and settings are the same: --dir keeps each run that
-has ended. So the night can be several evenings: --for 2h30m stops before a run that would
-not end in time, and says what is left; runs that are compared with each other are of one
-evening. PiCasso (an hour) and the controller are kept only when complete: give
+has ended. Replacing a program meanwhile (make build) ends it. So the night can be several
+evenings: --for 2h30m stops before a run that would not end in time, and says what is
+left; runs that are compared with each other are of one evening. PiCasso (an hour) and the controller are kept only when complete: give
 --for more than that. Runs during which others took more than 5 % of the processors are
 named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/report/machine"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -119,6 +120,8 @@ type page struct {
 	settings report.Settings
 	// end is when everything has to have ended; zero is never.
 	end time.Time
+	// unreplaced returns an error if a program that is measured, or measures, is not that of the start any more.
+	unreplaced func() error
 	// counts are those of runs in the journals of sections that are not kept, and measure run by run.
 	counts map[string]runCount
 }
@@ -156,7 +159,9 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err := p.readJournals(todo, done); err != nil {
 		return index, err
 	}
-	if err := checkVersions(ctx, options, todo); err != nil {
+	programs := options.programs(todo)
+	p.unreplaced = watchFiles(programs)
+	if err := checkVersions(ctx, programs, options.Version); err != nil {
 		return index, err
 	}
 	unmeasured := slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok })
@@ -280,7 +285,7 @@ func (p page) readJournal(one section) (*measure.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal.End = p.end
+	journal.End, journal.Check = p.end, p.unreplaced
 	p.count(one, journal)
 	return journal, nil
 }
@@ -336,6 +341,9 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 	if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {
 		return made, errors.Join(ctx.Err(), err)
 	}
+	if err := p.unreplaced(); err != nil {
+		return made, err
+	}
 	made.TookSeconds += elapsed
 	if made.Builds = []string{p.settings.Weir}; journal != nil {
 		made.Builds = journal.Builds()
@@ -382,10 +390,13 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 
 var errOtherSection = errors.New("it is another one")
 
-// checkVersions refuses programs that are not of this build: their figures would have another's name. What is missing
-// is left to its section.
-func checkVersions(ctx context.Context, o Options, todo []section) error {
+// programs returns what is measured, and what measures. What is missing is left to its section.
+func (o Options) programs(todo []section) []string {
 	programs := []string{o.WeirBinary}
+	lab := testbed.LabProgram(o.WeirBinary)
+	if _, err := os.Stat(lab); err == nil {
+		programs = append(programs, lab)
+	}
 	for _, one := range todo {
 		if one.program == nil {
 			continue
@@ -394,13 +405,35 @@ func checkVersions(ctx context.Context, o Options, todo []section) error {
 			programs = append(programs, path)
 		}
 	}
+	return programs
+}
+
+// watchFiles returns a function whose error names a file that was replaced since.
+func watchFiles(paths []string) func() error {
+	was := map[string]fs.FileInfo{}
+	for _, path := range paths {
+		was[path], _ = os.Stat(path) // nil if it is not there
+	}
+	return func() error {
+		for _, path := range paths {
+			now, err := os.Stat(path)
+			if err != nil || !os.SameFile(was[path], now) || now.Size() != was[path].Size() || !now.ModTime().Equal(was[path].ModTime()) {
+				return fmt.Errorf("%s was replaced while it was measured: start again; runs from before are kept", path)
+			}
+		}
+		return nil
+	}
+}
+
+// checkVersions refuses programs that are not of this build: their figures would have another's name.
+func checkVersions(ctx context.Context, programs []string, version string) error {
 	for _, path := range programs {
 		out, err := exec.CommandContext(ctx, path, "--version").Output()
 		if err != nil {
 			return fmt.Errorf("ask %s, which is to be measured, for its version: %w", path, err)
 		}
-		if _, version, _ := strings.Cut(strings.TrimSpace(string(out)), " version "); version != o.Version {
-			return fmt.Errorf("%s is version %s, this program %s: run make build", path, version, o.Version)
+		if _, found, _ := strings.Cut(strings.TrimSpace(string(out)), " version "); found != version {
+			return fmt.Errorf("%s is version %s, this program %s: run make build", path, found, version)
 		}
 	}
 	return nil

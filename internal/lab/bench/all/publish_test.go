@@ -185,6 +185,43 @@ func TestPublishGoesOnInASection(t *testing.T) {
 	}
 }
 
+// TestPublishRefusesReplaced: a run or a section in which a program is replaced is not kept, and ends the page; runs from before are
+// kept.
+func TestPublishRefusesReplaced(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		o, printed := publishing(t, "v1")
+		lab := o.WeirBinary + "-lab"
+		writeProgram(t, lab, "weir-lab version v1")
+		runs := 0
+		one, measured := inRuns("one", func() {
+			if runs++; runs == 9 {
+				must.Succeed(t, os.Rename(o.WeirBinary, o.WeirBinary+".old"))
+				writeProgram(t, o.WeirBinary, "weir version v1")
+			}
+		})
+		if one.fixed = fixed; fixed {
+			one.run = func(context.Context, Options) (report.Result, error) {
+				writeProgram(t, lab, "weir-lab version v2")
+				return report.Report{}, nil
+			}
+		}
+		o.sections = []section{one}
+		_, err := Run(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), " was replaced while it was measured: start again") {
+			t.Errorf("fixed: %v: error %v\n%s", fixed, err, printed)
+		}
+		if _, err := os.Stat(filepath.Join(o.Dir, keptName("one"))); err == nil {
+			t.Errorf("fixed: %v: the section is kept", fixed)
+		}
+		if fixed {
+			continue
+		}
+		if _, err := Run(t.Context(), o); err != nil || *measured != 9+12 {
+			t.Errorf("%v: %d runs, of which 8 are kept", err, *measured)
+		}
+	}
+}
+
 // failingReport is a report in which the runs of some cases failed.
 type failingReport struct {
 	report.Report

@@ -24,6 +24,8 @@ import (
 type Journal struct {
 	// End is when the last run has to have ended; zero is never.
 	End time.Time
+	// Check returns why a run that has ended must not be kept; nil: nothing speaks against it.
+	Check func() error
 
 	path     string
 	settings report.Settings
@@ -220,6 +222,11 @@ func (j *Journal) Late(least time.Duration) bool {
 func (j *Journal) Add(run KeptRun) error {
 	if j == nil {
 		return nil
+	}
+	if j.Check != nil {
+		if err := j.Check(); err != nil {
+			return err
+		}
 	}
 	run.Runs, run.Number = j.runs, j.next[run.Key]
 	var lines []byte
