@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,13 +62,15 @@ type Receiver struct {
 
 	mu       sync.Mutex
 	arrivals [][]Arrival // by port
-	overruns []uint32    // datagrams that found a socket's buffer full, by port
+	// overruns are the datagrams that found a socket's buffer full since it was opened, by port; taken are
+	// those that Take has returned.
+	overruns, taken []uint32
 }
 
 // NewReceiver opens ports in the calling thread's network namespace. It needs
 // CAP_NET_ADMIN for its buffers.
 func NewReceiver(ports ...uint16) (*Receiver, error) {
-	r := &Receiver{arrivals: make([][]Arrival, len(ports)), overruns: make([]uint32, len(ports))}
+	r := &Receiver{arrivals: make([][]Arrival, len(ports)), overruns: make([]uint32, len(ports)), taken: make([]uint32, len(ports))}
 	for _, port := range ports {
 		fd, err := timedSocket(port)
 		if err != nil {
@@ -150,14 +151,19 @@ func parseStamp(control []byte) (arrivedNS int64, overruns uint32) {
 	return arrivedNS, overruns
 }
 
-// Take returns what arrived on each port since the last time, and how many datagrams a
-// socket itself dropped, which makes the rest useless.
+// Take returns what arrived on each port since the last time, and how many datagrams
+// the sockets dropped themselves, which makes the rest useless. A drop is noticed with
+// the next datagram that arrives on its port.
 func (r *Receiver) Take() (arrivals [][]Arrival, overruns uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	arrivals = r.arrivals
 	r.arrivals = make([][]Arrival, len(arrivals))
-	return arrivals, slices.Max(r.overruns)
+	for port, all := range r.overruns {
+		overruns += all - r.taken[port]
+	}
+	copy(r.taken, r.overruns)
+	return arrivals, overruns
 }
 
 // Close stops receiving. Closing twice is allowed.

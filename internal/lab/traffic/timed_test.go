@@ -47,8 +47,8 @@ func TestTimed(t *testing.T) {
 		if time.Now().After(deadline) {
 			break
 		}
-		var more [][]Arrival
-		more, overruns = receiver.Take()
+		more, lost := receiver.Take()
+		overruns += lost
 		for flow := range arrivals {
 			arrivals[flow] = append(arrivals[flow], more[flow]...)
 		}
@@ -68,6 +68,17 @@ func TestTimed(t *testing.T) {
 	}
 	if again, _ := receiver.Take(); len(again[0])+len(again[1]) != 0 {
 		t.Error("what was taken is there again")
+	}
+}
+
+// TestTakeCountsOverrunsOnce: datagrams that sockets dropped before the last Take count no more.
+func TestTakeCountsOverrunsOnce(t *testing.T) {
+	r := &Receiver{arrivals: make([][]Arrival, 2), overruns: []uint32{3, 4}, taken: make([]uint32, 2)}
+	for _, test := range []struct{ overruns, want uint32 }{{4, 7}, {4, 0}, {6, 2}} {
+		r.overruns[1] = test.overruns
+		if _, got := r.Take(); got != test.want {
+			t.Errorf("%d overruns, want %d", got, test.want)
+		}
 	}
 }
 
