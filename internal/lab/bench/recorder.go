@@ -13,7 +13,8 @@ import (
 )
 
 // Recorder runs the cases of a suite and keeps what was observed in each, by key. It watches the
-// machine meanwhile, and repeats a run in which a processor was paused.
+// machine meanwhile, and repeats a run in which a processor was paused; with a journal, which is kept only if few runs are disturbed,
+// also one in which others used the processors.
 type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct {
 	Options  measure.RunOptions
 	pauses   *testbed.PauseWatch
@@ -35,7 +36,7 @@ type Observed[O any] struct {
 	Failure error
 }
 
-// Disturbance is the part of an observation by which runs are repeated.
+// Disturbance is the part of an observation that says what disturbed the run.
 type Disturbance struct {
 	// Pause is the longest pause of a processor in the run; 0 if none was long.
 	Pause time.Duration
@@ -128,9 +129,17 @@ func (r *Recorder[K, O]) TakeTogether(keys ...K) (untaken []K, err error) {
 const MostForeign = 0.05
 
 // attempt is what was observed in an attempt of a run, and the part of the processors that others took meanwhile.
-type attempt[O any] struct {
+type attempt[O interface{ LongestPause() time.Duration }] struct {
 	seen    O
 	foreign float64
+}
+
+// tooForeign returns the part of the processors that others took; 0 if that disturbs no run.
+func (a attempt[O]) tooForeign() float64 {
+	if a.foreign <= MostForeign {
+		return 0
+	}
+	return a.foreign
 }
 
 // watchForeign runs a run and measures what others take of the processors meanwhile.
@@ -145,7 +154,7 @@ func (r *Recorder[K, O]) watchForeign(run func() (O, error)) (a attempt[O], err 
 	return a, errors.Join(err, loadErr)
 }
 
-// Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
+// Run runs a case until nothing disturbs it, a few times at most, and keeps the least disturbed
 // observation, or the failure; a run in the journal is taken instead. Its errors are the end of ctx or of the time, and those of the
 // journal. The name is for readers; length is about how long a run takes.
 func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length time.Duration, run func() (O, error)) error {
@@ -162,10 +171,20 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length tim
 		defer func() { r.longest = max(r.longest, time.Since(begun)) }()
 		return r.watchForeign(run)
 	}
-	pauseOf := func(a attempt[O]) time.Duration { return a.seen.LongestPause() }
-	best, err := measure.LeastDisturbed(r.Options.Until, once, pauseOf, func(pause time.Duration) {
+	disturbances := func(a attempt[O]) []float64 {
+		foreign := 0.0
+		if r.Options.Journal != nil {
+			foreign = a.tooForeign()
+		}
+		return []float64{foreign, a.seen.LongestPause().Seconds()}
+	}
+	best, err := measure.LeastDisturbed(r.Options.Until, once, disturbances, func(a attempt[O]) {
 		r.Repeated++
-		fmt.Fprintf(r.Options.Progress, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
+		why := fmt.Sprintf("a processor stood still for %v", a.seen.LongestPause().Round(time.Millisecond))
+		if disturbances(a)[0] > 0 {
+			why = fmt.Sprintf("others took %.0f %% of the processors", 100*a.foreign)
+		}
+		fmt.Fprintf(r.Options.Progress, "  %s: once more\n", why)
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -179,7 +198,7 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length tim
 		r.Fail(err, key)
 		return nil
 	}
-	if best.foreign > MostForeign {
+	if best.tooForeign() > 0 {
 		kept.Disturbed = []string{fmt.Sprintf("%s: others took %.0f %% of the processors", name, 100*best.foreign)}
 		r.disturbed = append(r.disturbed, kept.Disturbed...)
 		fmt.Fprintf(r.Options.Progress, "  disturbed: others took %.0f %% of the processors\n", 100*best.foreign)

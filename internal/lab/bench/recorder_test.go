@@ -100,27 +100,32 @@ func TestCutRunsGoOn(t *testing.T) {
 			r.Complete(&found)
 			return found, of
 		}
-		options := measure.RunOptions{Progress: io.Discard}
-		whole := newWorldRecorder(options)
-		must.Succeed(t, runWorld(t.Context(), whole, seed, func() {}))
-		wantFound, want := outcome(whole)
-
-		path, random, measured := filepath.Join(t.TempDir(), "x.runs.jsonl"), rand.New(rand.NewPCG(seed, 2)), 0
-		for process := 0; ; process++ {
+		read := func(path string) *measure.Journal {
 			journal, err := measure.ReadJournal(path, report.Settings{Weir: "v1"}, func(report.Settings) string { return "" })
 			must.Succeed(t, err)
-			options.Journal = journal
+			return journal
+		}
+		dir := t.TempDir()
+		options := measure.RunOptions{Progress: io.Discard, Journal: read(filepath.Join(dir, "whole.runs.jsonl"))}
+		whole := newWorldRecorder(options)
+		must.Succeed(t, runWorld(t.Context(), whole, seed, func() {}))
+		must.Succeed(t, options.Journal.Close())
+		wantFound, want := outcome(whole)
+
+		path, random, measured := filepath.Join(dir, "x.runs.jsonl"), rand.New(rand.NewPCG(seed, 2)), 0
+		for process := 0; ; process++ {
+			options.Journal = read(path)
 			r := newWorldRecorder(options)
 			ctx, cancel := context.WithCancel(t.Context())
 			runs, last := 0, random.IntN(9+process) // a failed run runs in each process
-			err = runWorld(ctx, r, seed, func() {
+			err := runWorld(ctx, r, seed, func() {
 				measured++
 				if runs++; runs > last {
 					cancel()
 				}
 			})
 			cancel()
-			must.Succeed(t, journal.Close())
+			must.Succeed(t, options.Journal.Close())
 			if err == nil {
 				found, got := outcome(r)
 				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(found, wantFound) {
@@ -189,27 +194,44 @@ func TestFailedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
-// TestDisturbedIsTheAttemptThatCounts: a run is disturbed if others used the machine in the attempt that is kept, not in one that is
-// done again because a processor stood still.
-func TestDisturbedIsTheAttemptThatCounts(t *testing.T) {
+// TestDisturbedRunsAreRepeated: a run that a pause of a processor disturbed is done again at once, twice at most; with a journal also
+// one that others disturbed. The attempt counts of which others took least, then the one with the shortest pause; the run is disturbed
+// if others took too much of that.
+func TestDisturbedRunsAreRepeated(t *testing.T) {
 	for name, test := range map[string]struct {
-		loads  []float64
-		pauses []time.Duration
-		want   int
+		journal       bool
+		loads         []float64
+		pauses        []time.Duration
+		want          uint64 // the attempt that counts
+		wantDisturbed int
 	}{
-		"the first":         {[]float64{0.5, 0}, []time.Duration{time.Second, 0}, 0},
-		"the one kept":      {[]float64{0, 0.5}, []time.Duration{time.Second, 0}, 1},
-		"the least stopped": {[]float64{0, 0.5, 0}, []time.Duration{2 * time.Second, time.Second, 2 * time.Second}, 1},
+		"nothing":             {true, []float64{MostForeign}, []time.Duration{0}, 0, 0},
+		"others":              {true, []float64{0.06, 0}, []time.Duration{0, 0}, 1, 0},
+		"others, no journal":  {false, []float64{0.06}, []time.Duration{0}, 0, 1},
+		"a pause":             {true, []float64{0, 0.01}, []time.Duration{time.Second, 0}, 1, 0},
+		"a pause, no journal": {false, []float64{0, 0.5}, []time.Duration{time.Second, 0}, 1, 1},
+		"one, then another":   {true, []float64{0, 0.5, 0}, []time.Duration{2 * time.Second, 0, time.Second}, 2, 0},
+		"others always":       {true, []float64{0.5, 0.2, 0.3}, []time.Duration{0, time.Second, 0}, 1, 1},
+		"pauses always":       {true, []float64{0.04, 0.03, 0}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, 0, 0},
 	} {
-		r, attempt := newWorldRecorder(measure.RunOptions{Progress: io.Discard}), 0
-		must.Succeed(t, r.Run(t.Context(), runKey{"1", "a"}, "a", 0, func() (seen worldSeen, err error) {
-			r.load, seen.Pause = test.loads[attempt], test.pauses[attempt]
+		options := measure.RunOptions{Progress: io.Discard}
+		if test.journal {
+			var err error
+			options.Journal, err = measure.ReadJournal(filepath.Join(t.TempDir(), "x.runs.jsonl"), report.Settings{}, func(report.Settings) string { return "" })
+			must.Succeed(t, err)
+		}
+		r, attempt := newWorldRecorder(options), 0
+		key := runKey{"1", "a"}
+		must.Succeed(t, r.Run(t.Context(), key, "a", 0, func() (seen worldSeen, err error) {
+			r.load, seen.Pause, seen.Value = test.loads[attempt], test.pauses[attempt], uint64(attempt)
 			attempt++
 			return seen, nil
 		}))
 		var found report.Report
-		if r.Complete(&found); len(found.DisturbedRuns) != test.want || attempt != len(test.loads) {
-			t.Errorf("%s: %d attempts, disturbed: %q", name, attempt, found.DisturbedRuns)
+		r.Complete(&found)
+		if got := r.Of(key).Seen[0].Value; got != test.want || len(found.DisturbedRuns) != test.wantDisturbed ||
+			attempt != len(test.loads) || found.RepeatedRuns != attempt-1 {
+			t.Errorf("%s: attempt %d of %d counts, disturbed: %q, repeated: %d", name, got, attempt, found.DisturbedRuns, found.RepeatedRuns)
 		}
 	}
 }

@@ -66,17 +66,17 @@ func (p Provenance) runs() string {
 	return fmt.Sprintf("%d in %d interleaved rounds, medians of these. %s", p.Runs, p.Repeat, p.Pauses())
 }
 
-// Pauses explains what the machine's pauses mean for the numbers.
+// Pauses says how often the machine disturbed runs.
 func (p Provenance) Pauses() string {
 	if p.PausesUnknown {
 		return "Whether processors stood still meanwhile is not known: what watches them ended early."
 	}
-	text := "No run was done again because a processor stood still"
+	text := "No run was done again because a processor stood still or others used it"
 	if p.RepeatedRuns > 0 {
-		text = fmt.Sprintf("%d runs were done again because a processor stood still, which no scheduler can make up for", p.RepeatedRuns)
+		text = fmt.Sprintf("%d runs were done again because a processor stood still or others used it, which no scheduler can make up for", p.RepeatedRuns)
 	}
 	if p.PausedRuns > 0 {
-		text += fmt.Sprintf("; in %d that count one did so as well", p.PausedRuns)
+		text += fmt.Sprintf("; in %d that count one stood still as well", p.PausedRuns)
 	}
 	return text + "."
 }

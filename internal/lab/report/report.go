@@ -68,13 +68,13 @@ type Provenance struct {
 	Repeat      int         `json:"repeat"` // rounds; numbers are their medians
 	Environment Environment `json:"environment"`
 	// Runs are all that count. RepeatedRuns were done again because the machine
-	// stood still; in PausedRuns, which count, it did so as well. PausesUnknown:
-	// that could not be watched.
+	// stood still or others used it; in PausedRuns, which count, it stood still.
+	// PausesUnknown: that could not be watched.
 	Runs          int  `json:"runs"`
 	RepeatedRuns  int  `json:"repeated_runs"`
 	PausedRuns    int  `json:"paused_runs"`
 	PausesUnknown bool `json:"pauses_unknown,omitempty"`
-	// DisturbedRuns are runs, also those done again, during which others used the machine, and how much.
+	// DisturbedRuns are runs that count during which others used the machine, and how much.
 	DisturbedRuns []string `json:"disturbed_runs,omitempty"`
 }
 

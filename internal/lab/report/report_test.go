@@ -170,14 +170,14 @@ func TestWithoutEmpty(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
-	const again = "2 runs were done again because a processor stood still, which no scheduler can make up for"
+	const again = "2 runs were done again because a processor stood still or others used it, which no scheduler can make up for"
 	for _, test := range []struct {
 		provenance Provenance
 		want       string
 	}{
-		{Provenance{}, "No run was done again because a processor stood still."},
+		{Provenance{}, "No run was done again because a processor stood still or others used it."},
 		{Provenance{RepeatedRuns: 2}, again + "."},
-		{Provenance{RepeatedRuns: 2, PausedRuns: 1}, again + "; in 1 that count one did so as well."},
+		{Provenance{RepeatedRuns: 2, PausedRuns: 1}, again + "; in 1 that count one stood still as well."},
 		{Provenance{PausesUnknown: true}, "Whether processors stood still meanwhile is not known: what watches them ended early."},
 	} {
 		if got := test.provenance.Pauses(); got != test.want {

@@ -13,8 +13,8 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// itself is a run that is its pause.
-func itself(pause time.Duration) time.Duration { return pause }
+// itself is a run that nothing disturbs but its pause.
+func itself(pause time.Duration) []float64 { return []float64{0, pause.Seconds()} }
 
 func TestLeastDisturbed(t *testing.T) {
 	const ms = time.Millisecond
