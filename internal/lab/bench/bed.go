@@ -130,26 +130,31 @@ func (b *Bed) Close() error {
 }
 
 // Place makes the containers of a case: started with labels by the engine, or
-// namespaces. The caller calls remove when the case is over.
+// namespaces. The caller calls remove when the case is over, after an error too,
+// and again if that fails.
 func (b *Bed) Place(ctx context.Context, c Case) (containers []Placed, remove func() error, err error) {
 	if b.engine == nil {
 		containers, err = b.placeNamespaces(ctx, c)
 		return containers, func() error { return nil }, err
 	}
+	var ids []string
 	remove = func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		var problems []error
-		for _, one := range containers {
-			problems = append(problems, b.engine.Remove(ctx, one.ID))
-		}
+		ids = slices.DeleteFunc(ids, func(id string) bool {
+			err := b.engine.Remove(ctx, id)
+			problems = append(problems, err)
+			return err == nil
+		})
 		return errors.Join(problems...)
 	}
 	for _, one := range c.Containers {
 		started, err := b.engine.Run(ctx, testbed.RunOptions{Name: one.Name, Image: engineImage, Labels: labels(one, c.Incoming)})
 		if err != nil {
-			return nil, remove, errors.Join(err, remove())
+			return nil, remove, err
 		}
+		ids = append(ids, started.ID)
 		containers = append(containers, Placed{
 			Container:   one,
 			Mode:        testbed.ModeBridge,

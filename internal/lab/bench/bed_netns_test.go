@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -248,6 +249,32 @@ func TestDownloadOutlivesNAT(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestSuiteGoesOnAfterAnError: a case whose way cannot be made fails, and those after it are measured.
+func TestSuiteGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skipf("no delay line can be made here: %v", err)
+	}
+	options := Options{Overload: 1.5, RunOptions: measure.RunOptions{Duration: 200 * time.Millisecond, WeirBinary: harness.Program(t), Progress: io.Discard}}
+	bed, err := NewBed(t.Context(), options, 1)
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, bed.Close()) }()
+	r := &runner{options: options, bed: bed, progress: &progress{options: options}, peers: []namedPeer{{PeerNone, fifo{}}}}
+	r.Recorder, err = NewRecorder[runKey, observation](t.Context(), options.RunOptions)
+	must.Succeed(t, err)
+	defer r.Close(&report.Report{})
+	containers := []Container{{Name: "C1", Load: Load{Protocol: traffic.TCP}}}
+	impossible := Case{Name: "no rate", LinkBPS: 10e6, Incoming: true, Containers: containers, Path: &Path{}}
+	possible := Case{Name: "a rate", LinkBPS: 10e6, Containers: containers}
+	for _, c := range []Case{impossible, possible} {
+		must.Succeed(t, r.runCase(t.Context(), c, r.peers, 0))
+	}
+	failed, measured := r.Of(runKey{impossible.ID(), PeerNone}), r.Of(runKey{possible.ID(), PeerNone})
+	if failed.Failure == nil || measured.Failure != nil || len(measured.Seen) != 1 {
+		t.Errorf("%+v, %+v", failed, measured)
+	}
 }
 
 // TestPeersByIFB: with CAKE two containers download the same however many flows each has; with fq_codel each flow

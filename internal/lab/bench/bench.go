@@ -289,7 +289,7 @@ type runner struct {
 type runKey struct{ id, peer string }
 
 // runCase runs one round of a case with peers.
-func (r *runner) runCase(ctx context.Context, c Case, peers []namedPeer, round int) (err error) {
+func (r *runner) runCase(ctx context.Context, c Case, peers []namedPeer, round int) error {
 	keys := make([]runKey, len(peers))
 	for i, one := range peers {
 		keys[i] = runKey{c.ID(), one.name}
@@ -305,16 +305,23 @@ func (r *runner) runCase(ctx context.Context, c Case, peers []namedPeer, round i
 	if r.LeaveOut(1) {
 		return nil
 	}
-	containers, remove, err := r.bed.Place(ctx, c)
-	if err != nil {
-		return err
+	fail := func(err error) error {
+		r.progress.done += len(untaken)
+		return r.FailSetting(ctx, err, untaken...)
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	if err := r.Clear(); err != nil {
+		return fail(err)
+	}
+	containers, remove, err := r.bed.Place(ctx, c)
+	defer func() { _ = r.Clear(remove) }() // its error is the next case's
+	if err != nil {
+		return fail(err)
+	}
 	removePath, err := r.bed.usePath(ctx, c, containers)
 	if err != nil {
-		return err
+		return fail(err)
 	}
-	defer func() { err = errors.Join(err, removePath()) }()
+	defer func() { _ = r.Clear(removePath) }()
 	for _, one := range inTurn(peers, round) {
 		key := runKey{c.ID(), one.name}
 		if !slices.Contains(untaken, key) || measure.Overdue(r.options.Until) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -28,6 +29,8 @@ type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct 
 	Repeated int
 	// longest is the longest run so far, without its repeats.
 	longest time.Duration
+	// unremoved remove what earlier settings left behind.
+	unremoved []func() error
 }
 
 // Observed holds the observations of one key, a run each, and the last failure.
@@ -221,6 +224,31 @@ func (r *Recorder[K, O]) Fail(err error, keys ...K) {
 		r.Options.Journal.SkipRun(fmt.Sprint(key))
 		fmt.Fprintf(r.Options.Progress, "  failed: %v\n", err)
 	}
+}
+
+// FailSetting is Fail of runs for which something could not be set up. It returns only the error of ctx.
+func (r *Recorder[K, O]) FailSetting(ctx context.Context, err error, keys ...K) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.Fail(err, keys...)
+	return nil
+}
+
+// Clear removes what runs needed, and what earlier calls could not remove. Runs that are measured with what is left of others
+// would be wrong: call it before each setting, too, and fail that setting's runs if it returns an error.
+func (r *Recorder[K, O]) Clear(removes ...func() error) error {
+	var problems []error
+	r.unremoved = slices.DeleteFunc(append(r.unremoved, removes...), func(remove func() error) bool {
+		err := remove()
+		problems = append(problems, err)
+		return err == nil
+	})
+	if err := errors.Join(problems...); err != nil {
+		fmt.Fprintf(r.Options.Progress, "  not removed: %v\n", err)
+		return fmt.Errorf("remove what earlier runs needed: %w", err)
+	}
+	return nil
 }
 
 // Complete adds the counts of runs to a report.

@@ -236,6 +236,42 @@ func TestDisturbedRunsAreRepeated(t *testing.T) {
 	}
 }
 
+// TestClearTriesAgain: what could not be removed is removed by a later call, once, and until then each call has an error.
+func TestClearTriesAgain(t *testing.T) {
+	r := newWorldRecorder(measure.RunOptions{Progress: io.Discard})
+	calls, works := map[string]int{}, false
+	remove := func(name string) func() error {
+		return func() error {
+			calls[name]++
+			if name == "busy" && !works {
+				return errors.New("device is busy")
+			}
+			return nil
+		}
+	}
+	if r.Clear(remove("busy")) == nil || r.Clear(remove("idle")) == nil {
+		t.Error("what is left behind is no error")
+	}
+	works = true
+	must.Succeed(t, r.Clear())
+	must.Succeed(t, r.Clear())
+	if calls["busy"] != 3 || calls["idle"] != 1 {
+		t.Errorf("calls: %v", calls)
+	}
+}
+
+// TestFailSetting: runs whose setting failed have failed, unless the suite was interrupted.
+func TestFailSetting(t *testing.T) {
+	r, failure := newWorldRecorder(measure.RunOptions{Progress: io.Discard}), errors.New("no such device")
+	a, b := runKey{"1", "a"}, runKey{"2", "b"}
+	must.Succeed(t, r.FailSetting(t.Context(), failure, a))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.FailSetting(ended, failure, b); !errors.Is(err, context.Canceled) || r.Of(b).Failure != nil || !errors.Is(r.Of(a).Failure, failure) {
+		t.Errorf("%v: %v, %v", err, r.Of(a).Failure, r.Of(b).Failure)
+	}
+}
+
 // TestRunsEndInTime: a run that would not end in time is not begun, nor repeated, and nothing of it is kept; a run that is kept is
 // taken at any time.
 func TestRunsEndInTime(t *testing.T) {
