@@ -54,14 +54,14 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 	defer b.close()
 	r := &runner{options: options, containers: []bench.Placed{b.placed()}}
 	found = newReport(options, SuiteFigures, figuresNote, switchPath, started, machine.Read(options.Version))
-	err = r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, round int) error {
-		return r.runSwitchPeer(ctx, b, peer, round)
+	err = r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, keys []resultKey, round int) error {
+		return r.runSwitchPeer(ctx, b, peer, keys, round)
 	}, &found)
 	return found, err
 }
 
-// runSwitchPeer gives the congested port its queues and sends at all rates.
-func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, round int) (err error) {
+// runSwitchPeer gives the congested port its queues and sends at the rates of its keys.
+func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, keys []resultKey, round int) (err error) {
 	var args []string
 	if name == bench.PeerFIFO {
 		_, err = b.Vsctl(ctx, "set", "port", portOut, "qos=@qos", "--", "--id=@qos", "create", "qos", "type=linux-htb",
@@ -91,7 +91,7 @@ func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, r
 	if err := b.settle(ctx, r.receiver); err != nil {
 		return err
 	}
-	return r.runKeys(ctx, r.keysOf(name), round, func(ctx context.Context, key resultKey) error {
+	return r.runKeys(ctx, keys, round, func(ctx context.Context, key resultKey) error {
 		if err := r.runFully(ctx, key); err != nil {
 			return err
 		}

@@ -150,7 +150,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 
 // rounds receives all flows in a network namespace, runs every peer in every round, and completes
 // the report.
-func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx context.Context, peer string, round int) error, found *Report) (err error) {
+func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx context.Context, peer string, keys []resultKey, round int) error, found *Report) (err error) {
 	var ports []uint16
 	for _, flow := range sentFlows {
 		ports = append(ports, flow.port)
@@ -169,14 +169,41 @@ func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx conte
 	defer func() { r.Close(&found.Report) }()
 	r.options.Journal.Expect(r.options.Repeat * len(r.options.Peers) * len(r.options.TotalsBPS))
 	for round := range r.options.Repeat {
+		untaken, err := r.takeRound()
+		if err != nil {
+			return err
+		}
 		for _, name := range r.options.Peers {
-			if err := run(ctx, name, round); err != nil {
+			keys := untaken[name]
+			if len(keys) == 0 || r.LeaveOut(len(keys)) {
+				continue
+			}
+			if err := run(ctx, name, keys, round); err != nil {
 				return err
 			}
 		}
 	}
 	r.fill(found)
 	return nil
+}
+
+// takeRound takes the next round from the journal, and returns the keys that are to be measured, by peer. Claims compare the peers of
+// a round at the same rate.
+func (r *runner) takeRound() (untaken map[string][]resultKey, err error) {
+	untaken = map[string][]resultKey{}
+	for _, total := range r.options.TotalsBPS {
+		var keys []resultKey
+		for _, name := range r.options.Peers {
+			keys = append(keys, resultKey{total, name})
+		}
+		if keys, err = r.TakeTogether(keys...); err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			untaken[key.peer] = append(untaken[key.peer], key)
+		}
+	}
+	return untaken, nil
 }
 
 // newReport returns a report without results.
@@ -208,14 +235,10 @@ func (r *runner) fill(found *Report) {
 	found.TookSeconds = time.Since(found.StartedAt).Seconds()
 }
 
-// runPeer puts a peer in force and sends at all rates.
-func (r *runner) runPeer(ctx context.Context, name string, round int) (err error) {
+// runPeer puts a peer in force and sends at the rates of its keys.
+func (r *runner) runPeer(ctx context.Context, name string, keys []resultKey, round int) (err error) {
 	if r.skipped[name] != "" {
 		return nil
-	}
-	untaken, err := r.TakeKept(r.keysOf(name)...)
-	if len(untaken) == 0 || err != nil || r.LeaveOut(len(untaken)) {
-		return err
 	}
 	p, err := newPeer(ctx, name, r.options)
 	if err != nil {
@@ -235,14 +258,14 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 			return ctx.Err()
 		}
 		if slices.ContainsFunc(r.keysOf(name), r.HasObserved) {
-			r.Fail(err, untaken...)
+			r.Fail(err, keys...)
 			return nil
 		}
 		r.skipped[name] = err.Error()
 		fmt.Fprintf(r.options.Progress, "%s is left out: %v\n", name, err)
 		return nil
 	}
-	return r.runKeys(ctx, untaken, round, r.runTotal)
+	return r.runKeys(ctx, keys, round, r.runTotal)
 }
 
 // keysOf returns the keys of a peer, one for each rate.

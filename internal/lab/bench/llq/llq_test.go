@@ -3,6 +3,8 @@ package llq
 import (
 	"math"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -466,6 +468,38 @@ func TestIdealRates(t *testing.T) {
 				t.Errorf("%d bit/s in all: %v, want %v", total, got, want)
 			}
 		}
+	}
+}
+
+// TestPeersOfARoundAreOfOneProcess: runs of all peers at a rate are measured again together, unless one process has measured them.
+func TestPeersOfARoundAreOfOneProcess(t *testing.T) {
+	const apart, together = 5e6, 20e6
+	options := Options{TotalsBPS: []uint64{apart, together}, Peers: Peers()}
+	path := filepath.Join(t.TempDir(), "llq.runs.jsonl")
+	process := func(keys ...resultKey) (untaken map[string][]resultKey) {
+		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
+		must.Succeed(t, err)
+		options.Journal = journal
+		r := &runner{options: options, Recorder: &bench.Recorder[resultKey, observation]{Options: options.RunOptions}}
+		untaken, err = r.takeRound()
+		must.Succeed(t, err)
+		seen, err := measure.Pack(observation{})
+		must.Succeed(t, err)
+		for _, key := range keys {
+			must.Succeed(t, journal.Add(measure.KeptRun{Key: key.String(), Seen: seen}))
+		}
+		must.Succeed(t, journal.Close())
+		return untaken
+	}
+	process(resultKey{together, bench.PeerFIFO}, resultKey{together, bench.PeerHTB}, resultKey{together, bench.PeerWeir},
+		resultKey{apart, bench.PeerFIFO}, resultKey{apart, bench.PeerHTB})
+	process(resultKey{apart, bench.PeerWeir})
+	want := map[string][]resultKey{}
+	for _, peer := range Peers() {
+		want[peer] = []resultKey{{apart, peer}}
+	}
+	if got := process(); !reflect.DeepEqual(got, want) {
+		t.Errorf("to be measured: %v, want %v", got, want)
 	}
 }
 
