@@ -24,8 +24,8 @@ each flow, with one queue (fifo), with HTB and priorities by hand (htb), and wit
 weir.class=auto (weir). Figures 7 to 13 and the paper's numbers stand beside this
 machine's, and each claim gets a verdict.
 
-A peer that does not order flows here, such as a Weir that has weir.class not in force,
-is left out and named. Everything runs in network namespaces of its own.
+Everything runs in network namespaces of its own. The runs of a peer that does not order
+flows here, such as a Weir that has weir.class not in force, fail.
 
 Needs root. Exits with 1 when the suite could not run, a run failed, or Weir missed one
 of its own targets; with --no-verdict a missed target is only shown.`,

@@ -122,10 +122,9 @@ type runner struct {
 	bed        *bench.Bed
 	containers []bench.Placed
 	receiver   *traffic.Receiver
-	skipped    map[string]string // by peer
 }
 
-// Run runs the suite. A peer that cannot order flows here is left out and named.
+// Run runs the suite. A peer that cannot order flows here has failed, and is named.
 func Run(ctx context.Context, options Options) (found Report, err error) {
 	if err := options.Check(); err != nil {
 		return found, err
@@ -136,7 +135,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	r := &runner{options: options, bed: b, skipped: map[string]string{}}
+	r := &runner{options: options, bed: b}
 	if r.containers, _, err = b.Place(ctx, threeFlows()); err != nil {
 		return found, err
 	}
@@ -218,12 +217,12 @@ func newReport(o Options, suite, note, path string, started time.Time, where rep
 // fill adds what was observed to a report, and what follows from it.
 func (r *runner) fill(found *Report) {
 	r.Complete(&found.Report)
-	found.Skipped = r.skipped
+	found.Skipped = r.skipped()
 	for _, total := range r.options.TotalsBPS {
 		for _, name := range r.options.Peers {
 			key := resultKey{total, name}
 			of := r.Of(key)
-			if of.Failure != nil {
+			if of.Failure != nil && found.Skipped[name] == "" {
 				found.Failures[key.String()] = of.Failure.Error()
 			}
 			if len(of.Seen) > 0 {
@@ -235,46 +234,48 @@ func (r *runner) fill(found *Report) {
 	found.TookSeconds = time.Since(found.StartedAt).Seconds()
 }
 
+// skipped returns the peers of which all runs failed, and why.
+func (r *runner) skipped() map[string]string {
+	skipped := map[string]string{}
+	for _, name := range r.options.Peers {
+		for _, total := range r.options.TotalsBPS {
+			of := r.Of(resultKey{total, name})
+			if len(of.Seen) > 0 {
+				delete(skipped, name)
+				break
+			}
+			if of.Failure != nil {
+				skipped[name] = of.Failure.Error()
+			}
+		}
+	}
+	return skipped
+}
+
 // runPeer puts a peer in force and sends at the rates of its keys.
-func (r *runner) runPeer(ctx context.Context, name string, keys []resultKey, round int) (err error) {
-	if r.skipped[name] != "" {
-		return nil
+func (r *runner) runPeer(ctx context.Context, name string, keys []resultKey, round int) error {
+	if err := r.Clear(); err != nil {
+		return r.FailSetting(ctx, err, keys...)
 	}
 	p, err := newPeer(ctx, name, r.options)
 	if err != nil {
-		return err
+		return r.FailSetting(ctx, err, keys...)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, p.Remove(ctx, r.bed, r.containers))
+		_ = r.Clear(func() error { // its error is the next peer's
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			return p.Remove(ctx, r.bed, r.containers)
+		})
 	}()
 	err = p.Apply(ctx, r.bed, threeFlows(), r.containers)
 	if err == nil {
 		err = ordersFlows(ctx, p)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if slices.ContainsFunc(r.keysOf(name), r.HasObserved) {
-			r.Fail(err, keys...)
-			return nil
-		}
-		r.skipped[name] = err.Error()
-		fmt.Fprintf(r.options.Progress, "%s is left out: %v\n", name, err)
-		return nil
+		return r.FailSetting(ctx, err, keys...)
 	}
 	return r.runKeys(ctx, keys, round, r.runTotal)
-}
-
-// keysOf returns the keys of a peer, one for each rate.
-func (r *runner) keysOf(peer string) []resultKey {
-	keys := make([]resultKey, len(r.options.TotalsBPS))
-	for i, total := range r.options.TotalsBPS {
-		keys[i] = resultKey{total, peer}
-	}
-	return keys
 }
 
 // runKeys runs the keys for which there is time.

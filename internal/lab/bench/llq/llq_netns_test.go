@@ -14,7 +14,7 @@ import (
 
 // TestLLQMeasures: beyond the link's rate HTB by hand loses nothing of voice and keeps
 // it far from the delay of one queue, and what arrives is what the link takes. An agent
-// that does not order flows is left out and named.
+// that does not order flows is named.
 func TestLLQMeasures(t *testing.T) {
 	const congested = 150e6
 	found, err := Run(t.Context(), Options{
@@ -24,7 +24,7 @@ func TestLLQMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.Failed() > 0 || len(found.Results) != 6-2*len(found.Skipped) || found.Skipped[bench.PeerFIFO]+found.Skipped[bench.PeerHTB] != "" {
+	if len(found.Failures) > 0 || len(found.Results) != 6-2*len(found.Skipped) || found.Skipped[bench.PeerFIFO]+found.Skipped[bench.PeerHTB] != "" {
 		t.Fatalf("%d results, failures %v, left out %v", len(found.Results), found.Failures, found.Skipped)
 	}
 	for _, one := range found.Results {

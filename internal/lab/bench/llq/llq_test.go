@@ -1,6 +1,8 @@
 package llq
 
 import (
+	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -420,7 +422,7 @@ func TestLLQTargets(t *testing.T) {
 	r.Failures = map[string]string{"htb, 5 Mbit/s": "no socket"}
 	r.complete()
 	// Eleven of Weir's, video over all rates with HTB, and two that this suite does not tell.
-	if r.Count(report.NotMeasured) != 14 || len(r.Verdicts) != 0 || r.Failed() != 1 {
+	if r.Count(report.NotMeasured) != 14 || len(r.Verdicts) != 0 || r.Failed() != 2 {
 		t.Errorf("%d claims not measured, %d verdicts, %d failed", r.Count(report.NotMeasured), len(r.Verdicts), r.Failed())
 	}
 	if rows := r.Tables[2].Rows; len(rows) != 2 || rows[0][1] != "not in; force" || rows[1][1] != "no socket" {
@@ -469,6 +471,32 @@ func TestIdealRates(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPeerThatFails: a peer of which all runs failed is named once, one of which some did by rate; both are failures, and the next
+// process measures the runs again.
+func TestPeerThatFails(t *testing.T) {
+	options := Options{TotalsBPS: []uint64{quietBPS, congestedBPS}, Peers: []string{bench.PeerFIFO, bench.PeerWeir}}
+	options.WeirBinary, options.Progress = filepath.Join(t.TempDir(), "weir"), io.Discard // there is none
+	r := &runner{options: options, Recorder: &bench.Recorder[resultKey, observation]{Options: options.RunOptions}}
+	quiet, congested := resultKey{quietBPS, bench.PeerWeir}, resultKey{congestedBPS, bench.PeerWeir}
+	must.Succeed(t, r.runPeer(t.Context(), bench.PeerWeir, []resultKey{quiet, congested}, 0))
+	r.Fail(errors.New("no socket"), resultKey{quietBPS, bench.PeerFIFO})
+	seen := llqSeen(congestedBPS, [3]float64{1, 1, 1}, [3]float64{1, 1, 1})
+	fifo := r.Of(resultKey{congestedBPS, bench.PeerFIFO})
+	fifo.Seen = append(fifo.Seen, seen)
+	check := func(failed, skipped int) {
+		t.Helper()
+		found := Report{Failures: map[string]string{}}
+		r.fill(&found)
+		if found.Failed() != failed || len(found.Skipped) != skipped {
+			t.Errorf("%d failed, want %d: %v, left out: %v", found.Failed(), failed, found.Failures, found.Skipped)
+		}
+	}
+	check(2, 1)
+	of := r.Of(quiet)
+	of.Seen = append(of.Seen, seen)
+	check(3, 0)
 }
 
 // TestPeersOfARoundAreOfOneProcess: runs of all peers at a rate are measured again together, unless one process has measured them.

@@ -24,8 +24,8 @@ type Report struct {
 	DurationS float64  `json:"duration_s"` // counted per run
 	WarmupS   float64  `json:"warmup_s"`   // before it
 	Results   []Result `json:"results"`
-	// Failures are runs that failed, by peer and rate; Skipped are peers that could
-	// not take part. Each with the reason.
+	// Failures are runs that failed, by peer and rate; Skipped are peers of which all
+	// did. Each with the reason.
 	Failures map[string]string `json:"failures,omitempty"`
 	Skipped  map[string]string `json:"skipped,omitempty"`
 	// path explains why delays differ from the paper's even without queueing, noSwitch why no switch is measured; runFlags
@@ -33,9 +33,8 @@ type Report struct {
 	path, noSwitch, runFlags string
 }
 
-// Failed returns the number of cases with failed runs. A peer that cannot order flows here is
-// no failure.
-func (r Report) Failed() int { return len(r.Failures) }
+// Failed returns the number of cases with failed runs, and of peers without any other.
+func (r Report) Failed() int { return len(r.Failures) + len(r.Skipped) }
 
 // Result is what a peer made of one rate.
 type Result struct {
