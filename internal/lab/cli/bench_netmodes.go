@@ -39,7 +39,7 @@ instructions per cycle. The claims of the paper on network modes of IoT containe
 judged by it.
 
 Everything runs in network namespaces of its own with addresses of 198.18.0.0/15.
-A mode that this host does not have is left out and named. The paper's runs take a
+Modes of ipvlan are left out, and named, where the kernel has none. The paper's runs take a
 minute (--duration 60s); all cases take about twenty minutes at 2 s.
 
 Needs root. Exits with 1 when the suite could not run or a run failed.`,

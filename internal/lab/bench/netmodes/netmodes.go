@@ -183,7 +183,7 @@ type Report struct {
 	DurationS float64  `json:"duration_s"` // counted per run
 	WarmupS   float64  `json:"warmup_s"`   // before it
 	Results   []Result `json:"results"`
-	// Unavailable are modes that this host does not have, and why.
+	// Unavailable are modes for which this host's kernel has no driver, and why.
 	Unavailable map[string]string `json:"unavailable,omitempty"`
 	// Uncontrolled are modes in which the agent did not get hold of the
 	// containers, and why.

@@ -2,6 +2,8 @@ package netmodes
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/must"
 )
@@ -361,8 +364,8 @@ func TestParseSoftirq(t *testing.T) {
 	}
 }
 
-// TestNetmodesFailsRunsOfMeasuredModes: what fails where a mode was measured before is a
-// run; the mode is still one that the host has and Weir controls.
+// TestNetmodesFailsRunsOfMeasuredModes: what fails where a mode was measured with Weir before is a
+// run; the mode is still one that Weir controls.
 func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 	var progress strings.Builder
 	options := measure.RunOptions{Progress: &progress}
@@ -370,9 +373,13 @@ func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 		Modes: []string{"bridge"}, Protocols: []traffic.Protocol{""}, MessageBytes: []int{0}, Containers: 2, LinksBPS: []uint64{0},
 		Agent: []bool{false, true}, RunOptions: options,
 	}}
-	seen := Case{Mode: "bridge", Containers: 1}
+	seen, without := Case{Mode: "bridge", Containers: 1, Agent: true}, Case{Mode: "bridge", Containers: 1}
+	r.Of(without).Seen = []observation{{}}
+	if r.controlled("bridge") {
+		t.Error("measured without Weir: controlled")
+	}
 	r.Of(seen).Seen = []observation{{}}
-	if !r.measured("bridge", false) || r.measured("bridge", true) || r.measured("host", false) {
+	if !r.controlled("bridge") || r.controlled("host") {
 		t.Error("what was measured is not known")
 	}
 	missed := Case{Mode: "bridge", Containers: 2}
@@ -388,4 +395,16 @@ func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 // TestObservationIsKept: a journal keeps all of an observation.
 func TestObservationIsKept(t *testing.T) {
 	must.Keep[observation](t, measure.Pack, measure.Unpack)
+}
+
+// TestOnlyAMissingDriverLeavesAModeOut: any other error is a failure of the runs, which the next process measures.
+func TestOnlyAMissingDriverLeavesAModeOut(t *testing.T) {
+	ipvlan, bridge := Case{Mode: string(testbed.ModeIPvlanL2)}, Case{Mode: string(testbed.ModeBridge)}
+	r := &runner{unavailable: map[string]string{}, Recorder: &bench.Recorder[Case, observation]{}}
+	r.options.Progress, r.Recorder.Options.Progress = io.Discard, io.Discard
+	must.Succeed(t, r.leaveOut(t.Context(), fmt.Errorf("add a container: %w", testbed.ErrNoIPvlan), []Case{ipvlan}))
+	must.Succeed(t, r.leaveOut(t.Context(), errors.New("no memory"), []Case{bridge}))
+	if len(r.unavailable) != 1 || r.unavailable[ipvlan.Mode] == "" || r.Of(ipvlan).Failure != nil || r.Of(bridge).Failure == nil {
+		t.Errorf("left out: %v; failed: %v, %v", r.unavailable, r.Of(ipvlan).Failure, r.Of(bridge).Failure)
+	}
 }

@@ -56,23 +56,17 @@ type perSecond struct {
 
 // runSetting sets a link, containers and, where it takes part, the agent up and
 // runs the cases that have these in common.
-func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
+func (r *runner) runSetting(ctx context.Context, cases []Case) error {
 	first := cases[0]
 	if r.unavailable[first.Mode] != "" || first.Agent && r.uncontrolled[first.Mode] != "" {
 		return nil
 	}
+	if err := r.Clear(); err != nil {
+		return r.FailSetting(ctx, err, cases...)
+	}
 	containers, err := r.place(ctx, first)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if r.measured(first.Mode, false) {
-			r.Fail(err, cases...)
-			return nil
-		}
-		r.unavailable[first.Mode] = err.Error()
-		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
-		return nil
+		return r.leaveOut(ctx, err, cases)
 	}
 	link := bench.Case{LinkBPS: first.LinkBPS, Mode: first.testbedMode()}
 	name, controlled := bench.PeerNone, containers
@@ -84,20 +78,18 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 	}
 	shaper, err := bench.NewPeer(ctx, name, bench.Options{RunOptions: r.options.RunOptions})
 	if err != nil {
-		return err
+		return r.FailSetting(ctx, err, cases...)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, shaper.Remove(ctx, r.bed, controlled))
+		_ = r.Clear(func() error { // its error is the next setting's
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			return shaper.Remove(ctx, r.bed, controlled)
+		})
 	}()
 	if err := shaper.Apply(ctx, r.bed, link, controlled); err != nil {
-		if ctx.Err() != nil || !first.Agent {
-			return errors.Join(ctx.Err(), err)
-		}
-		if r.measured(first.Mode, true) {
-			r.Fail(err, cases...)
-			return nil
+		if ctx.Err() != nil || !first.Agent || r.controlled(first.Mode) {
+			return r.FailSetting(ctx, err, cases...)
 		}
 		r.uncontrolled[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
@@ -114,12 +106,20 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 	return nil
 }
 
-// measured reports whether a mode was measured before, also by an interrupted process, with the agent or in any way: then a
-// failure is one of a run, and not of the mode.
-func (r *runner) measured(mode string, agent bool) bool {
-	return slices.ContainsFunc(r.options.cases(), func(c Case) bool {
-		return c.Mode == mode && (c.Agent || !agent) && r.HasObserved(c)
-	})
+// leaveOut leaves out a mode for which the kernel has no driver. Any other error is one of the runs of cases, and not of the mode.
+func (r *runner) leaveOut(ctx context.Context, err error, cases []Case) error {
+	if !errors.Is(err, testbed.ErrNoIPvlan) {
+		return r.FailSetting(ctx, err, cases...)
+	}
+	r.unavailable[cases[0].Mode] = err.Error()
+	fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
+	return nil
+}
+
+// controlled reports whether a mode was measured with the agent before, also by an interrupted process: then a failure is one of a
+// run, and not of the mode.
+func (r *runner) controlled(mode string) bool {
+	return slices.ContainsFunc(r.options.cases(), func(c Case) bool { return c.Mode == mode && c.Agent && r.HasObserved(c) })
 }
 
 // place makes the containers of a setting, or stands native processes in.
