@@ -17,10 +17,22 @@ const (
 	manyFlows           = 16
 	// inWarmup is what TCP takes to find its share over a long queue and round trip.
 	inWarmup = 3 * time.Second
+	// inCycles are the starts and stops of a run at least.
+	inCycles = 3
+	bbr      = "bbr"
+)
+
+// BBR stops sending for a new look at the round trip when a connection is 10 s old (ProbeRTT). A minimum, a maximum and sparse
+// downloads are judged by a worst second, window or round trip: of BBR they are measured beyond that. Many flows take longer to find
+// their shares.
+const (
+	inMinimumWarmup, inMinimumDuration  = 8 * time.Second, 8 * time.Second
+	inSparseWarmupBBR, inSparseDuration = 6 * time.Second, 5 * time.Second
+	inMaximumDurationBBR                = 8 * time.Second
 )
 
 // inCongestionControls are the servers'.
-var inCongestionControls = []string{"cubic", "bbr"}
+var inCongestionControls = []string{"cubic", bbr}
 
 // inRoundTrips are those of the ways from where containers download.
 var inRoundTrips = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
@@ -58,10 +70,11 @@ func inSuite(options Options) []Case {
 		roundTrip, control := inRoundTrips[number%len(inRoundTrips)], inCongestionControls[number/len(inRoundTrips)]
 		path := &Path{RoundTrip: roundTrip, CongestionControl: control}
 		add := func(group, name string, c Case) {
-			c.Group, c.Name, c.Path, c.MinWarmup = group, fmt.Sprintf("%s%s, round trip %v", name, control, roundTrip), path, inWarmup
+			c.Group, c.Name, c.Path = group, fmt.Sprintf("%s%s, round trip %v", name, control, roundTrip), path
+			c.MinWarmup = max(c.MinWarmup, inWarmup)
 			cases = append(cases, c)
 		}
-		add(fmt.Sprintf("a minimum beside %d flows", 2*manyFlows), "", Case{Containers: []Container{
+		add(fmt.Sprintf("a minimum beside %d flows", 2*manyFlows), "", Case{MinWarmup: inMinimumWarmup, MinDuration: inMinimumDuration, Containers: []Container{
 			bulk("C1", 1, Policy{Weight: 1, MinBPS: options.RateBPS * 3 / 10}),
 			bulk("C2", manyFlows, Policy{Weight: 5}),
 			bulk("C3", manyFlows, Policy{Weight: 5}),
@@ -71,14 +84,22 @@ func inSuite(options Options) []Case {
 		}
 		add("1 flow against 16", "", Case{Containers: []Container{bulk("C1", 1, Policy{Weight: 1}), bulk("C2", manyFlows, Policy{Weight: 1})}})
 		maximumPeers := []string{PeerNone, PeerHTB, PeerCNI, PeerPolicer, PeerWeir}
-		add("a maximum", "", Case{Measures: MeasureOvershoot, Peers: maximumPeers, Containers: []Container{bulk("C1", 1, Policy{Weight: 1, MaxBPS: options.RateBPS / 5})}})
+		maximum := Case{Measures: MeasureOvershoot, Peers: maximumPeers, Containers: []Container{bulk("C1", 1, Policy{Weight: 1, MaxBPS: options.RateBPS / 5})}}
+		if control == bbr {
+			maximum.MinDuration = inMaximumDurationBBR
+		}
+		add("a maximum", "", maximum)
 		idle := Container{Name: "C1", Policy: Policy{Weight: 1}}
-		add("sparse", "alone, ", Case{Measures: MeasureLatency, Containers: []Container{idle}})
-		alone := cases[len(cases)-1].Name
-		add("sparse", "", Case{Measures: MeasureLatency, Baseline: alone, MaxLatencyMS: targetInLatencyMS,
-			Containers: []Container{idle, bulk("C2", manyFlows, Policy{Weight: 1})}})
-		add("sparse", "of the same container, ", Case{Measures: MeasureLatency, Baseline: alone, MaxLatencyMS: targetInOwnLatencyMS,
-			Containers: []Container{bulk("C1", manyFlows, Policy{Weight: 1})}})
+		sparse := Case{Measures: MeasureLatency, MinDuration: inSparseDuration, Containers: []Container{idle}}
+		add("sparse", "alone, ", sparse)
+		sparse.Baseline, sparse.MaxLatencyMS = cases[len(cases)-1].Name, targetInLatencyMS
+		if control == bbr {
+			sparse.MinWarmup = inSparseWarmupBBR
+		}
+		sparse.Containers = []Container{idle, bulk("C2", manyFlows, Policy{Weight: 1})}
+		add("sparse", "", sparse)
+		sparse.MaxLatencyMS, sparse.Containers = targetInOwnLatencyMS, []Container{bulk("C1", manyFlows, Policy{Weight: 1})}
+		add("sparse", "of the same container, ", sparse)
 	}
 	cases = append(cases, inStartStopCase(traffic.UDP, options))
 	for _, control := range inCongestionControls {
@@ -123,9 +144,9 @@ func inSuite(options Options) []Case {
 }
 
 // inStartStopCase is startStopsCase with more time between changes, as TCP takes longer to follow a limit on what comes in:
-// one change of each kind for a second of the duration.
+// one change of each kind for a second of the duration, and inCycles at least.
 func inStartStopCase(protocol traffic.Protocol, options Options) Case {
-	c := startStopsCase(protocol, options, max(int(options.Duration.Seconds()), 1))
+	c := startStopsCase(protocol, options, max(int(options.Duration.Seconds()), inCycles))
 	const slower = 3
 	c.Peers, c.Length = nil, slower*c.Length
 	for i := range c.Containers {

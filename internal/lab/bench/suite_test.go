@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestPapersCases compares the ideal of qCon's cases with its text, which
@@ -78,6 +80,36 @@ func TestReactionOfWhatComesIn(t *testing.T) {
 	}
 	if len(found) != 5 {
 		t.Errorf("cases %v, want UDP, CUBIC, BBR and those two alone", found)
+	}
+}
+
+// TestRunsOfWhatComesInAreLongEnough: with short runs, too, a minimum has eight seconds of which the worst is judged, a sparse
+// download 500 pings for its p99, seven rounds 20 changes of each kind, and BBR looks at the round trip once, 10 s after the start.
+func TestRunsOfWhatComesInAreLongEnough(t *testing.T) {
+	options := Options{Suite: "in", RateBPS: 100e6, Overload: 1.5, Containers: 1, RunOptions: measure.RunOptions{Duration: 2 * time.Second, Repeat: 1}}
+	cases, err := options.Cases()
+	must.Succeed(t, err)
+	least := map[string]time.Duration{"a minimum beside 32 flows": 8 * time.Second, "sparse": 5 * time.Second, "a maximum": 2 * time.Second}
+	judged := 0
+	for _, c := range cases {
+		plan := c.timing(options)
+		if c.Measures.has(MeasureReaction) {
+			if starts := len(c.Containers[len(c.Containers)-1].Load.Active); report.LeastRounds*starts < 20 {
+				t.Errorf("%s: %d starts a run", c.ID(), starts)
+			}
+		} else if least[c.Group] == 0 {
+			continue
+		}
+		judged++
+		if window := plan.windowUntil - plan.windowFrom; window < least[c.Group] {
+			t.Errorf("%s: a window of %v", c.ID(), window)
+		}
+		if c.Path != nil && c.Path.CongestionControl == bbr && c.senders() > 0 && plan.windowUntil < 11*time.Second {
+			t.Errorf("%s: ends after %v", c.ID(), plan.windowUntil)
+		}
+	}
+	if judged != 4+2+6+5 {
+		t.Errorf("%d cases", judged)
 	}
 }
 

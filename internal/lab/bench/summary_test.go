@@ -182,7 +182,7 @@ func TestReactionsSpanFromChangeToChange(t *testing.T) {
 		t.Fatalf("%d kinds of changes, want 5", len(list))
 	}
 	for i, reaction := range list {
-		changes := 2
+		changes := inCycles
 		if reaction.Change == "C1 starts" {
 			changes = 1
 		}

@@ -49,21 +49,26 @@ look: ten minutes, and 0.3 s a run.
 --publish makes one page of all claims, claims.md, from claims.json: the paper's value,
 the ideal, the median here, of shares and queues with the lowest and highest round,
 verdict, reason and a command, and where Weir loses. It takes a night (it says how long
-before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s; 7 to 21
-rounds where ratios are judged), without a limit unless --within is given. An interrupted
-night resumes with the next run, if the sources of what is measured and of the bench,
-machine, kernel, congestion control and settings are the same: --dir keeps each run that
-has ended. Replacing a program meanwhile (make build) ends it. So the night can be several
-evenings: --for 2h30m stops before a run that would not end in time, and says what is
-left; runs that are compared with each other are of one evening. PiCasso (an hour) and the controller are kept only when complete: give
---for more than that. Runs during which others took more than 5 % of the processors are
-named: processes from before, and services that systemd starts meanwhile.
-Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
-page must not be published. Such runs, and failed ones, are measured once more at the end
-while there is time, then by the next run, which also measures all of PiCasso's or the
-controller's. Nor must a page that lacks a paper, as with --no-docker or without nginx; a build of no commit
-is refused at the start. With --short it takes five rounds of 2 s within two hours, of any
-build, and marks the page as not for publishing.
+before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s, what is
+received up to 16 s; 7 to 21 rounds where ratios are judged), without a limit unless
+--within is given. An interrupted night resumes with the next run, if the sources of what
+is measured and of the bench, machine, kernel, congestion control and settings are the
+same: --dir keeps each run that has ended. Replacing a program meanwhile (make build) ends
+it. So the night can be several evenings: --for 2h30m stops before a run that would not end
+in time, and says what is left. Tools that are compared in a case are measured in one
+evening; a case and the one it is compared with, such as another network mode or an idle
+link, may be of two. PiCasso (an hour) and the controller are kept only when complete: give
+--for more than that.
+
+Runs during which others took more than 5 % of the processors are done again, twice at
+most, and named if others did so each time: processes from before, and services that
+systemd starts meanwhile. Above a tenth of a report's runs, or during all of PiCasso's or
+the controller's, the page must not be published. Such runs, and failed ones, are measured
+once more at the end while there is time, then by the next run, which also measures all of
+PiCasso's or the controller's. Nor must a page be published that lacks a paper, as with
+--no-docker or without nginx; a build of no commit is refused at the start. With --short it
+takes five rounds of 2 s within two hours, of any build, and marks the page as not for
+publishing.
 
 Needs root. A peer that cannot run a case at all, and that nothing is judged by, is named
 as left out. Exits with 1 when a report is missing, another run failed, or Weir missed
