@@ -182,7 +182,9 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 	@$(MAKE) --no-print-directory build
 	$(AS_ROOT) bin/weir demo edge $(DEMO_ARGS)
 
-bench: build ## measure against the ideal allocation and against peers (root)
+bench: ## install what is missing, build, and measure against the ideal allocation and against peers (root)
+	@scripts/install-deps.sh build bench
+	@$(MAKE) --no-print-directory build
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
 # A module of its own, as weir-dra is, is no part of `make build`.

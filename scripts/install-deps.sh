@@ -10,6 +10,8 @@
 #   lint    shellcheck (golangci-lint is built from its Go module)
 #   demo    what `weir demo` drives
 #   edge    what `weir demo edge` drives besides
+#   bench   what `weir bench` measures or compares with: what has no package here
+#           is named and left out
 #   vm      QEMU and what goes into its virtual machines; where there is no QEMU
 #           new enough, says so and goes on: the suite vm is skipped then
 #
@@ -75,6 +77,12 @@ has_browser() { has chromium || has chromium-browser || has google-chrome || [ "
 # A Debian is made from the mirror that apt uses, which on others has none.
 has_debootstrap() { has debootstrap || [ "$(os_release ID)" != debian ]; }
 
+# The files that every version's package has without its service.
+has_tomcat() { compgen -G '/usr/share/tomcat*/bin/bootstrap.jar' >/dev/null; }
+
+# Debian's package is for its own Python, which need not be the first of PATH.
+has_osken() { python3 -c 'import os_ken' 2>/dev/null || /usr/bin/python3 -c 'import os_ken' 2>/dev/null; }
+
 has_certificates() { [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 need build ca-certificates 'for Go to fetch modules' has_certificates
@@ -115,6 +123,19 @@ need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysc
 need demo util-linux 'to start programs in namespaces (nsenter)' has nsenter
 
 need edge haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
+
+need bench busybox-static 'for container images built without a registry' has /bin/busybox
+need bench docker.io 'for the nodes of weir bench picasso' has_version 20.10 dockerd --version
+need bench iproute2 'to build and inspect networks (ip, tc)' has_version 5.10 tc -V
+need bench iptables 'for NAT of container engines' has iptables
+need bench procps 'to switch on forwarding (sysctl)' has sysctl
+need bench util-linux 'to start programs in namespaces (nsenter)' has nsenter
+need bench haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
+need bench openvswitch-switch 'for the switch of weir bench sdn --figures (ovs-vswitchd)' has ovs-vswitchd
+need bench nginx-light 'for a web server of weir bench picasso' has nginx
+need bench default-jre-headless 'to run tomcat' has java
+need bench tomcat10-common 'for a web server of weir bench picasso' has_tomcat
+need bench python3-os-ken 'for the controller that weir bench all compares with' has_osken
 
 need vm qemu-system-x86 'to boot kernels (amd64)' has_version 10.0 qemu-system-x86_64 --version
 need vm qemu-system-arm 'to boot kernels (arm64)' has_version 10.0 qemu-system-aarch64 --version
@@ -223,12 +244,41 @@ release_services() {
 	if as_root test -e "$policy.before-weir"; then as_root mv "$policy.before-weir" "$policy"; fi
 }
 
+# without PACKAGE: the bench alone wants it and does without it.
+left_out=' '
+without() {
+	say "no package of $1 here that is new enough: weir bench says what it leaves out"
+	left_out+="$1 "
+}
+
+# install_for_bench PACKAGE WHY: what the package sources have of it.
+install_for_bench() {
+	local package packages=("$1")
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	[ "$1" != tomcat10-common ] || packages+=(tomcat11-common tomcat9-common)
+	for package in "${packages[@]}"; do
+		[ -n "$(candidate "$package")" ] || continue
+		if [ "$package" = nginx-light ]; then
+			install_quietly nginx-light "$2" nginx
+		else # without a service
+			say "installing $package: $2"
+			apt_install "$package"
+		fi
+		return
+	done
+	without "$1"
+}
+
 # check_haproxy: says what to do if no package source has one that is new enough.
 check_haproxy() {
 	local version
 	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
 	version=$(candidate haproxy)
 	if [ -n "$version" ] && at_least "${version%%[-~+]*}" 2.6; then return; fi
+	if [[ " ${groups[*]} " != *" test "* && " ${groups[*]} " != *" edge "* ]]; then
+		without haproxy
+		return
+	fi
 	die "HAProxy 2.6 or newer is needed, and this machine's package sources have ${version:-none}: on Ubuntu 22.04 run" \
 		"sudo add-apt-repository ppa:vbernat/haproxy-2.8 (of the package software-properties-common) and then this again;" \
 		"Debian 12 and Ubuntu 24.04 have it. make demo does without"
@@ -290,11 +340,11 @@ install_qemu() {
 # --- compare, install, compare again ------------------------------------------
 
 groups=("$@")
-[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo edge vm)
+[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo edge bench vm)
 for group in "${groups[@]}"; do
 	case $group in
-	build | bpf | test | lint | demo | edge | vm) ;;
-	*) die "unknown group $group (build, bpf, test, lint, demo, edge, vm)" ;;
+	build | bpf | test | lint | demo | edge | bench | vm) ;;
+	*) die "unknown group $group (build, bpf, test, lint, demo, edge, bench, vm)" ;;
 	esac
 done
 
@@ -319,7 +369,7 @@ if ! has apt-get; then
 fi
 
 if grep -q '^haproxy' <<<"$lacking"; then check_haproxy; fi
-plain=() qemu=()
+plain=() qemu=() for_bench=()
 while IFS=$'\t' read -r package why; do
 	case $package in
 	golang-go | docker.io)
@@ -328,6 +378,7 @@ while IFS=$'\t' read -r package why; do
 		fi
 		;;
 	prometheus | haproxy | openvswitch-switch) ;;
+	nginx-light | default-jre-headless | tomcat10-common | python3-os-ken) for_bench+=("$package"$'\t'"$why") ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -340,13 +391,21 @@ done <<<"$lacking"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
 if grep -q '^prometheus' <<<"$lacking"; then install_quietly prometheus 'to check alert rules and metrics (promtool)'; fi
-if grep -q '^haproxy' <<<"$lacking"; then install_quietly haproxy 'for the service proxy of weir-edge'; fi
+if grep -q '^haproxy' <<<"$lacking" && [[ $left_out != *' haproxy '* ]]; then
+	install_quietly haproxy 'for the service proxy of weir-edge'
+fi
 if grep -q '^openvswitch-switch' <<<"$lacking"; then
 	install_quietly openvswitch-switch 'for a real OpenFlow switch' ovs-vswitchd ovsdb-server
 fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
+for entry in ${for_bench[@]+"${for_bench[@]}"}; do
+	install_for_bench "${entry%%$'\t'*}" "${entry#*$'\t'}"
+done
 
 hash -r
-lacking=$(missing | sed '/^qemu-/d') # install_qemu has said what it could not do
+# What could not be installed and is not needed has been said.
+lacking=$(missing | while IFS=$'\t' read -r package why; do
+	[[ $package == qemu-* || $left_out == *" $package "* ]] || printf '%s\t%s\n' "$package" "$why"
+done)
 [ -z "$lacking" ] || die "still missing or too old after installation: $(cut -f1 <<<"$lacking" | tr '\n' ' ')"
 say "done"
