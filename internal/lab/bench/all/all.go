@@ -321,14 +321,15 @@ func runSDN(ctx context.Context, all Options) (report.Result, error) {
 	return found, err
 }
 
+// debianPython has the packages of Debian; the first python3 in PATH may be another.
+const debianPython = "/usr/bin/python3"
+
 // osKenPython returns a Python interpreter with os-ken, or why there is none.
 func osKenPython(ctx context.Context) (python, without string) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		return "", "os-ken was left out: python3 is not installed."
+	for _, name := range []string{"python3", debianPython} {
+		if python, err := exec.LookPath(name); err == nil && sdn.CheckOSKen(ctx, python) == nil {
+			return python, ""
+		}
 	}
-	if err := sdn.CheckOSKen(ctx, python); err != nil {
-		return "", fmt.Sprintf("os-ken was left out: %v; weir bench sdn --os-ken takes another interpreter.", err)
-	}
-	return python, ""
+	return "", "os-ken was left out: python3 has no module os_ken (apt-get install python3-os-ken); weir bench sdn --os-ken takes another interpreter."
 }

@@ -22,6 +22,21 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
+// TestOSKenPython: another Python in front of Debian's, without os-ken, hides none.
+func TestOSKenPython(t *testing.T) {
+	dir := t.TempDir()
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	t.Setenv("PATH", dir)
+	python, without := osKenPython(t.Context())
+	if sdn.CheckOSKen(t.Context(), debianPython) == nil {
+		if python != debianPython || without != "" {
+			t.Errorf("got %q, left out: %q", python, without)
+		}
+	} else if python != "" || !strings.Contains(without, "apt-get install python3-os-ken") {
+		t.Errorf("got %q, left out: %q", python, without)
+	}
+}
+
 // TestPart: every section has its part of what is left, the last one all of it, and
 // nobody has any when the time is up.
 func TestPart(t *testing.T) {
