@@ -24,8 +24,8 @@ var idle = []string{"/bin/busybox", "sleep", "2147483647"}
 
 // ImportBinary makes an image without a registry: busybox with a link for
 // each of its tools in /bin, and binaries, which maps a path in the image to
-// one on this machine. Shared libraries of a dynamically linked binary come
-// with it. An image of that name is replaced.
+// one on this machine. Libraries that a program or a shared object is linked
+// with come with it. An image of that name is replaced.
 func (e *Engine) ImportBinary(ctx context.Context, image string, binaries map[string]string) error {
 	return e.ImportService(ctx, image, binaries, idle)
 }
@@ -203,7 +203,12 @@ func sharedLibraries(binary string) (libraries []string, dynamic bool, err error
 		return nil, false, fmt.Errorf("read binary: %w", err)
 	}
 	defer f.Close()
-	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	needed, err := f.ImportedLibraries()
+	if err != nil {
+		return nil, false, fmt.Errorf("read binary: %w", err)
+	}
+	// A static program that can be loaded anywhere has neither.
+	if len(needed) == 0 && !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return nil, false, nil
 	}
 	out, err := tool(context.Background(), "ldd", binary).Output()

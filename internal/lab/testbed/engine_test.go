@@ -60,6 +60,19 @@ func TestWriteRootFS(t *testing.T) {
 			}
 		}
 	}
+	// A shared object is no program, and is linked with libraries as well.
+	if libraries, _, err := sharedLibraries("/bin/sh"); err == nil && len(libraries) > 0 {
+		i := slices.IndexFunc(libraries, func(l string) bool { return strings.HasPrefix(path.Base(l), "libc.") })
+		if i < 0 {
+			t.Fatalf("/bin/sh has no C library: %q", libraries)
+		}
+		object := path.Join(path.Dir(libraries[i]), "libm.so.6")
+		if _, err := os.Stat(object); err == nil {
+			if needed, dynamic, err := sharedLibraries(object); err != nil || !dynamic || !slices.Contains(needed, libraries[i]) {
+				t.Errorf("%s needs %q: %v", object, needed, err)
+			}
+		}
+	}
 	if err := writeRootFS(io.Discard, map[string]string{"/x": "/none/such"}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a binary that does not exist: %v", err)
 	}
