@@ -32,12 +32,14 @@ their users, on links of 100 Mbit/s:
   memory       what weir-edge takes of ten nodes with their agents
 
 Each of the paper's claims gets a verdict and a reason. All parts take about sixteen
-minutes, eight of them the competition, and ten nodes 1 GB of memory; the paper's runs are
+minutes, eight of them the competition, and ten nodes 2 GB of memory; the paper's runs are
 --requests 10000 --for 10m. docs/measurements/edge.md says what the competition compares.
 
-Needs root, dockerd, busybox-static and, for the last two, haproxy and weir-edge; nginx is
-measured where it is installed. Exits with 1 when a run failed or Weir missed one of its
-own targets; with --no-verdict a missed target is only shown.`,
+Needs root, dockerd, busybox-static and, for the last two, haproxy and weir-edge; nginx and
+tomcat are measured where they are installed (nginx-light and tomcat10-common; make bench
+installs them), and in place of tomcat otherwise a server of our own. Exits with 1 when a
+run failed or Weir missed one of its own targets; with --no-verdict a missed target is
+only shown.`,
 		Example: `  weir bench picasso --report picasso.html
   weir bench picasso --parts competition --nodes 4 --orders 4
   weir bench picasso --parts success --users 5,100 --requests 500`,

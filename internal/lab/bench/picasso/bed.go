@@ -30,7 +30,8 @@ const (
 	serverNano    = "nano"
 	serverBusybox = "busybox"
 	serverNginx   = "nginx"
-	serverHeavy   = "heavy"
+	serverTomcat  = "tomcat"
+	serverHeavy   = "heavy" // where tomcat is not installed
 )
 
 const (
@@ -180,6 +181,15 @@ func (b *bed) images(ctx context.Context) error {
 		return err
 	}
 	for _, server := range webServers() {
+		if server.name == serverHeavy {
+			err := b.importTomcat(ctx)
+			if err == nil {
+				continue
+			} else if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			b.found.Missing[serverTomcat] = fmt.Sprintf("%v; %s stands for it", err, serverHeavy)
+		}
 		contents := map[string]string{}
 		switch server.name {
 		case serverNano, serverHeavy:
@@ -199,35 +209,50 @@ func (b *bed) images(ctx context.Context) error {
 				"/etc/nginx.conf": files["nginx.conf"], "/etc/passwd": files["passwd"], "/etc/group": files["group"],
 			}
 		}
-		if err := b.cluster.Engines[0].ImportService(ctx, server.image(), contents, server.command); err != nil {
+		if err := b.addServer(ctx, server, contents); err != nil {
 			return err
 		}
-		if err := b.cluster.Distribute(ctx, server.image()); err != nil {
-			return err
-		}
-		size, err := b.cluster.Engines[0].API().ImageInspect(ctx, server.image())
-		if err != nil {
-			return fmt.Errorf("inspect %s: %w", server.image(), err)
-		}
-		b.found.ImageBytes[server.name] = uint64(max(size.Size, 0))
-		b.servers = append(b.servers, server)
 	}
+	return nil
+}
+
+// addServer makes a server's image and gives it to all nodes.
+func (b *bed) addServer(ctx context.Context, server webServer, contents map[string]string) error {
+	if err := b.cluster.Engines[0].ImportService(ctx, server.image(), contents, server.command); err != nil {
+		return err
+	}
+	if err := b.cluster.Distribute(ctx, server.image()); err != nil {
+		return err
+	}
+	size, err := b.cluster.Engines[0].API().ImageInspect(ctx, server.image())
+	if err != nil {
+		return fmt.Errorf("inspect %s: %w", server.image(), err)
+	}
+	b.found.ImageBytes[server.name] = uint64(max(size.Size, 0))
+	b.servers = append(b.servers, server)
 	return nil
 }
 
 // siteFiles writes what servers need.
 func (b *bed) siteFiles() (paths map[string]string, err error) {
-	texts := map[string]string{
+	return b.writeFiles(map[string]string{
 		"index.html": strings.Repeat(".", smallPageBytes),
 		"nginx.conf": "daemon off;\nuser root root;\nworker_processes 4;\npid /tmp/pid;\nerror_log /dev/null;\n" +
 			"events { worker_connections 4096; }\nhttp { access_log off; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b;\n" +
 			"fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d; scgi_temp_path /tmp/e;\n" +
 			"server { listen 80 backlog=4096; root /www; } }\n",
 		"passwd": "root:x:0:0::/:/bin/sh\n", "group": "root:x:0:\n",
-	}
+	})
+}
+
+// writeFiles writes texts to files, and returns their paths by their names.
+func (b *bed) writeFiles(texts map[string]string) (paths map[string]string, err error) {
 	paths = map[string]string{}
 	for name, text := range texts {
 		paths[name] = filepath.Join(b.dir, name)
+		if err := os.MkdirAll(filepath.Dir(paths[name]), 0o755); err != nil {
+			return nil, fmt.Errorf("write %s: %w", name, err)
+		}
 		if err := os.WriteFile(paths[name], []byte(text), 0o644); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}

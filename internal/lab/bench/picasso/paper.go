@@ -34,7 +34,7 @@ func (b *bed) start(ctx context.Context, s webServer, node, number int) (started
 	if err != nil {
 		return started, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	if err := answers(ctx, profile.Crowd{URL: b.url(node, port), Timeout: time.Second, Fresh: true, Dial: b.dial}); err != nil {
 		return started, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, err), b.stop(s, node, number))
@@ -69,11 +69,18 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (Cr
 func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, during time.Duration, load func(instance int) profile.Answers) (_ Crowd, err error) {
 	c.Server, c.Layout = s.name, l.String()
 	instances := make([]instance, l.containers)
+	if err := b.capCPUs(0); err != nil { // a start is no part of the load
+		return c, err
+	}
 	for i := range l.containers {
 		if instances[i], err = b.start(ctx, s, l.nodeOf(i), i); err != nil {
 			return c, err
 		}
 		defer func() { err = errors.Join(err, b.stop(s, l.nodeOf(i), i)) }()
+	}
+	b.warm(ctx, s, l)
+	if err := b.capCPUs(b.cpus); err != nil {
+		return c, err
 	}
 	before, _, err := b.used(l)
 	if err != nil {
@@ -258,7 +265,7 @@ func paperLayouts() []layout { return []layout{{1, 1}, {2, 1}, {4, 1}, {2, 2}, {
 func (b *bed) replicas(ctx context.Context) error {
 	return b.rounds(func() error {
 		for _, s := range b.servers {
-			if !slices.Contains(replicated(), s.name) {
+			if !slices.Contains(b.found.replicated(), s.name) {
 				continue
 			}
 			for _, l := range paperLayouts() {

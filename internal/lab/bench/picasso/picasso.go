@@ -81,21 +81,28 @@ const (
 	crowdRest = 2 * time.Second
 	// containerTime is about how long it takes to start a container and to remove it.
 	containerTime = 700 * time.Millisecond
+	// tomcatTime is about how much longer that of tomcat takes until it can be measured.
+	tomcatTime = 2 * time.Second
 )
 
 // RoundTime returns about how long a round of crowds takes: of figures 3 and 5 to 8, and of the replicas of a node.
 func (o Options) RoundTime() time.Duration {
 	success, capacity := len(webServers())*len(o.Users), len(capacityServers())
-	crowds, containers, arrivals := success+capacity, success+capacity, 0
+	crowds, containers, arrivals, tomcats := success+capacity, success+capacity, 0, len(o.Users)
+	servers := len(Report{}.replicated())
 	for _, l := range paperLayouts() {
-		crowds += len(replicated())
-		containers += len(replicated()) * l.containers
+		crowds += servers
+		containers += servers * l.containers
+		tomcats += l.containers
+	}
+	if _, err := findTomcat(); err != nil {
+		tomcats = 0
 	}
 	for replicas := 1; replicas <= capacityMost; replicas *= 2 {
 		arrivals += capacity
 		containers += capacity * replicas
 	}
-	return time.Duration(crowds)*(o.For+crowdRest) + time.Duration(arrivals)*capacityTime + time.Duration(containers)*containerTime
+	return time.Duration(crowds)*(o.For+crowdRest) + time.Duration(arrivals)*capacityTime + time.Duration(containers)*containerTime + time.Duration(tomcats)*tomcatTime
 }
 
 // NeedsEdge reports whether parts measure weir-edge.
@@ -150,6 +157,8 @@ type Report struct {
 	// EngineSeconds are how long engines took to start, Starts instances.
 	EngineSeconds []float64            `json:"engine_seconds,omitempty"`
 	Starts        map[string][]float64 `json:"start_seconds,omitempty"`
+	// Tomcat is the version of the tomcat that was measured; empty: a server of our own stood for it.
+	Tomcat string `json:"tomcat,omitempty"`
 	// ImageBytes are sizes of images.
 	ImageBytes         map[string]uint64 `json:"image_bytes,omitempty"`
 	CompetitionLinkBPS uint64            `json:"competition_link_bps,omitempty"`

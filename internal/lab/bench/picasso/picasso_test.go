@@ -1,7 +1,14 @@
 package picasso
 
 import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/test/must"
 )
 
 func validOptions() Options {
@@ -190,6 +198,100 @@ func TestPicassoIdeals(t *testing.T) {
 		if found == 0 {
 			t.Errorf("%s has no value %s", test.where, test.name)
 		}
+	}
+}
+
+// TestPicassoTomcat: claims with tomcat say what ran, and take its numbers.
+func TestPicassoTomcat(t *testing.T) {
+	about := func(r Report, says string) string {
+		i := slices.IndexFunc(r.Claims, func(c report.Claim) bool { return strings.HasPrefix(c.Says, says) })
+		if i < 0 || r.Claims[i].Judgement != report.Reproduced {
+			t.Fatalf("%s: %+v", says, r.Claims)
+		}
+		return r.Claims[i].About
+	}
+	const others, all = "busybox: replicas", "nginx and tomcat answer all requests"
+	r := asPaper()
+	r.Missing = map[string]string{serverTomcat: "it is not installed; heavy stands for it"}
+	r.complete()
+	if got := about(r, all); !strings.Contains(got, "in place of tomcat") || strings.Contains(about(r, others), "tomcat") {
+		t.Errorf("a stand-in: %q", got)
+	}
+	if want := "tomcat was not measured: it is not installed; heavy stands for it."; !slices.Contains(r.Gaps, want) {
+		t.Errorf("gaps: %q", r.Gaps)
+	}
+	standIn := r.Claims
+	r = asPaper()
+	r.Tomcat = "10.1.60"
+	r.Starts[serverTomcat] = r.Starts[serverHeavy]
+	delete(r.Starts, serverHeavy)
+	for i := range r.Crowds {
+		if r.Crowds[i].Server == serverHeavy {
+			r.Crowds[i].Server = serverTomcat
+		}
+	}
+	r.ImageBytes[serverTomcat] = r.ImageBytes[serverHeavy]
+	delete(r.ImageBytes, serverHeavy)
+	r.complete()
+	if len(r.Claims) != len(standIn) {
+		t.Fatalf("%d claims, with a stand-in %d", len(r.Claims), len(standIn))
+	}
+	for i, c := range r.Claims {
+		if c.Judgement != standIn[i].Judgement || len(c.Values) != len(standIn[i].Values) {
+			t.Errorf("%s, %s: %s, with a stand-in %s", c.Where, c.Says, c.Judgement, standIn[i].Judgement)
+		}
+		for _, v := range c.Values {
+			if v.Measured == nil || strings.HasPrefix(v.Name, serverHeavy) {
+				t.Errorf("%s, %s: %s was not measured", c.Where, c.Says, v.Name)
+			}
+		}
+	}
+	for _, says := range []string{all, "tomcat: replicas", "tomcat drives", "An engine starts", "nginx and tomcat gain"} {
+		if got := about(r, says); !strings.HasSuffix(got, "tomcat is tomcat 10.1.60") {
+			t.Errorf("%s: about %q", says, got)
+		}
+	}
+	if about(r, others) != "servers and nodes, without the agent" || strings.Contains(r.Note, serverHeavy) || !strings.Contains(r.Note, "Debian's 10.1.60") {
+		t.Errorf("busybox is about %q; note: %s", about(r, others), r.Note)
+	}
+}
+
+// TestTomcatFiles: an image has what Java and tomcat need to run, through links, and no more.
+func TestTomcatFiles(t *testing.T) {
+	dir := t.TempDir()
+	one := tomcat{home: filepath.Join(dir, "tomcat"), javaHome: filepath.Join(dir, "java")}
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	var jar bytes.Buffer
+	archive := zip.NewWriter(&jar)
+	properties, err := archive.Create("org/apache/catalina/util/ServerInfo.properties")
+	must.Succeed(t, err)
+	_, err = properties.Write([]byte("server.info=Apache Tomcat/10.1.60 (Debian)\nserver.number=10.1.60.0\n"))
+	must.Succeed(t, errors.Join(err, archive.Close()))
+	if _, err := tomcatVersion(one.home); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no tomcat: %v", err)
+	}
+	write("share/catalina-10.jar", jar.String())
+	for _, name := range []string{"java/bin/java", "java/bin/javac", "java/lib/server/libjvm.so", "java/lib/libawt_xawt.so", "java/lib/ct.sym", "java/conf/net.properties", "tomcat/bin/bootstrap.jar", "tomcat/lib/api.jar"} {
+		write(name, "")
+	}
+	must.Succeed(t, os.Symlink("../../share/catalina-10.jar", filepath.Join(one.home, "lib/catalina.jar")))
+	must.Succeed(t, os.Symlink("../../share/gone.jar", filepath.Join(one.home, "lib/gone.jar")))
+	if version, err := tomcatVersion(one.home); err != nil || version != "10.1.60" {
+		t.Errorf("version %q: %v", version, err)
+	}
+	files, err := one.files()
+	must.Succeed(t, err)
+	var got []string
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		got = append(got, strings.TrimPrefix(path, dir+"/"))
+	}
+	want := []string{"java/bin/java", "java/conf/net.properties", "java/lib/server/libjvm.so", "tomcat/bin/bootstrap.jar", "tomcat/lib/api.jar", "tomcat/lib/catalina.jar"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -24,13 +24,18 @@ const competitionNote = " In the competition each node's uplink has %g Mbit/s; d
 	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
 	"the response time is the inverse of the throughput."
 
+const tomcatNote = "Before tomcat is measured it answers %d requests, on a node that is not capped, so that Java has compiled what they need."
+
 // complete adds what follows from the measurements.
 func (r *Report) complete() {
-	servers := webServers()
+	servers := r.webServers()
 	nano, heavy := servers[0], servers[3]
 	r.Note = fmt.Sprintf(note, r.NodeCPUs, nano.name, nano.standsFor, heavy.name, heavy.standsFor)
 	if len(r.Crowds) > 0 {
 		r.Note += fmt.Sprintf(crowdNote, r.CrowdRequests, r.CrowdSeconds)
+	}
+	if r.Tomcat != "" {
+		r.AddNote(fmt.Sprintf(tomcatNote, tomcatWarmUp))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
 		r.AddGap(fmt.Sprintf("%s was not measured: %s.", name, r.Missing[name]))
@@ -68,7 +73,9 @@ func keyOf(c Crowd) crowdKey { return crowdKey{c.Server, c.Layout, c.Figure3, c.
 // judge judges the paper's claims and Weir's targets.
 func (r *Report) judge() {
 	for _, one := range r.claims() {
-		r.Claims = append(r.Claims, one.judge())
+		judged := one.judge()
+		judged.About += r.tomcatOf(judged)
+		r.Claims = append(r.Claims, judged)
 	}
 	r.judgeTargets()
 }
@@ -82,7 +89,7 @@ func (r Report) tables() []report.Table {
 			fmt.Sprintf("%.1f", float64(c.MemoryBytes)/1e6))
 	}
 	sizes := report.Table{Title: "Table I: sizes of images", Header: []string{"SERVER", "PAPER", "HERE", "STANDS FOR"}}
-	for _, s := range webServers() {
+	for _, s := range r.webServers() {
 		if bytes, ok := r.ImageBytes[s.name]; ok {
 			sizes.Add(s.name, fmt.Sprintf("%g MB", paperImageMB(s.name)), fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
 		}
