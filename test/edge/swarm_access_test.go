@@ -154,7 +154,7 @@ func (c *cluster) testReadOnly(t *testing.T) {
 		}
 		harness.Await(t, "it is said why it does not run", 20*time.Second, func() error {
 			for _, i := range c.ps(t) {
-				if i.Service == "told" && i.State == "pending" && strings.Contains(i.Reason, "lets weir-edge only look") {
+				if i.Service == "told" && i.State == "pending" && strings.Contains(i.Reason, "weir-edge has only the role read") {
 					return nil
 				}
 			}
@@ -162,13 +162,13 @@ func (c *cluster) testReadOnly(t *testing.T) {
 		})
 	}
 	harness.Await(t, "it is said what to do", 20*time.Second, func() error {
-		if said := c.must(t, "events"); !strings.Contains(said, "lets token edge-read only look: give weir-edge a token with the role admin") {
+		if said := c.must(t, "events"); !strings.Contains(said, "gives token edge-read only the role read: give weir-edge a token with the role admin") {
 			return errNot(said)
 		}
 		return nil
 	})
 	t.Logf("weir-edge nodes\n%s", c.must(t, "nodes"))
-	if out := c.must(t, "nodes"); strings.Count(out, "its agent lets token edge-read only look: no minimum can be promised there") != len(c.nodes) {
+	if out := c.must(t, "nodes"); strings.Count(out, "its agent gives token edge-read only the role read: no minimum can be promised there") != len(c.nodes) {
 		t.Errorf("weir-edge nodes\n%s", out)
 	}
 	c.awaitGuarantees(t, "told", nil)

@@ -279,7 +279,7 @@ func (j *journal) sayReadOnly(o *observation) {
 	for i := range o.nodes {
 		if n := &o.nodes[i]; wanted && n.isReadOnly() {
 			j.fail(problem{node: n.Node.Name, err: fmt.Errorf(
-				"no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins",
+				"no minimum can be promised on %s: its agent gives %s only the role read: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins",
 				n.Node.Name, n.Reported.Access.Name)})
 		}
 	}

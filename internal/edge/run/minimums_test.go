@@ -210,7 +210,7 @@ func TestReadOnly(t *testing.T) {
 		answers[0].at = answers[0].at.Add(-ago)
 		m.noteAnswers("a", answers)
 	}
-	if len(told.has) > 0 || !strings.Contains(m.minimums.Refusal("p"), "it lets token hub only look") || m.minimums.Refusal("q") != "" || len(m.kick) > 0 {
+	if len(told.has) > 0 || !strings.Contains(m.minimums.Refusal("p"), "it gives token hub only the role read") || m.minimums.Refusal("q") != "" || len(m.kick) > 0 {
 		t.Errorf("it was told %v, refused %q and %q, %d rounds are asked for", told.has, m.minimums.Refusal("p"), m.minimums.Refusal("q"), len(m.kick))
 	}
 	here := &observation{nodes: []Measured{n}, specs: map[string]spec.Spec{"free": {Name: "free"}}}
@@ -221,7 +221,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	here.specs["shop"] = spec.Spec{Name: "shop", Labels: map[string]string{"weir.min": "20mbit"}}
 	m.journal.sayReadOnly(here)
-	if said := m.said(); !strings.Contains(said, "no minimum can be promised on a: its agent lets token hub only look: give weir-edge a token with the role admin") {
+	if said := m.said(); !strings.Contains(said, "no minimum can be promised on a: its agent gives token hub only the role read: give weir-edge a token with the role admin") {
 		t.Error(said)
 	}
 }

@@ -41,7 +41,7 @@ func tell(ctx context.Context, n *Measured, orders []minimums.Order) (answers []
 		case o.BPS <= o.HasBPS:
 			continue
 		default: // it let weir-edge change policies when that was promised
-			a.err = &client.Error{Status: http.StatusForbidden, Message: "it lets " + n.Reported.Access.Name + " only look"}
+			a.err = &client.Error{Status: http.StatusForbidden, Message: "it gives " + n.Reported.Access.Name + " only the role read"}
 		}
 		if a.sent && isRefusal(a.err) && 0 < o.StartingBPS && o.StartingBPS < o.BPS {
 			a.startErr = a.err

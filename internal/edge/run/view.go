@@ -225,7 +225,7 @@ func wireNode(o *observation, promises engine.Promises, n engine.Node, measured 
 	w.InPromisedBPS, w.InFreeBPS = promisedBPS(n.Name, promises, true), freeBPS(&n, promises, true)
 	if n.ReadOnly {
 		w.FreeBPS, w.InFreeBPS = 0, 0
-		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Reported.Access.Name+" only look: no minimum can be promised there")
+		w.Reason = cmp.Or(w.Reason, "its agent gives "+measured.Reported.Access.Name+" only the role read: no minimum can be promised there")
 	}
 	for _, i := range o.input.Instances {
 		if i.Node == n.Name {
