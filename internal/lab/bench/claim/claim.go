@@ -3,7 +3,6 @@
 package claim
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -51,11 +50,13 @@ const (
 type Number struct {
 	Name, Unit string
 	Rule       Rule
-	// Ideal is the target value, Paper the paper's result; nil if the paper gives none. OfPaper: the target is only
-	// that result, so pages show no ideal.
-	Ideal    float64
-	Paper    *float64
-	OfPaper  bool
+	// Ideal is what Rule compares with, Paper the paper's result; nil if the paper gives none.
+	Ideal float64
+	Paper *float64
+	// IsLimit: Ideal is only the paper's result, or a limit, so pages show no ideal but Best, which is the best that is
+	// possible; nil if that is not known.
+	IsLimit  bool
+	Best     *float64
 	Measured *float64 // nil if it was not measured
 	// Low and High are Measured in the lowest and highest round; nil if the report does not keep these.
 	Low, High *float64
@@ -63,9 +64,6 @@ type Number struct {
 	Tolerance float64
 	// Resolution is how finely the paper gives its number.
 	Resolution float64
-	// PaperScale converts the ideal to the paper's unit, for example to goodput without headers. 0
-	// means 1.
-	PaperScale float64
 }
 
 // miss returns the relative deviation of a value from an ideal, the absolute one from 0; 0 within the rule.
@@ -103,8 +101,7 @@ func (n Number) closerThanPaper() bool {
 	if !n.comparable() || n.limitsToPaper() {
 		return false
 	}
-	ideal := n.Ideal * n.paperScale()
-	return n.miss(*n.Paper, ideal) > n.allowed()+n.Resolution/2/ideal
+	return n.miss(*n.Paper, n.Ideal) > n.allowed()+n.Resolution/2/n.Ideal
 }
 
 // limitsToPaper reports whether the paper's result is the limit.
@@ -115,22 +112,19 @@ func (n Number) comparable() bool {
 	if n.Paper == nil || !n.holds() {
 		return false
 	}
-	scale := n.paperScale()
-	return n.Low == nil || n.High == nil || *n.High*scale < *n.Paper-n.Resolution/2 || *n.Low*scale > *n.Paper+n.Resolution/2
+	return n.Low == nil || n.High == nil || *n.High < *n.Paper-n.Resolution/2 || *n.Low > *n.Paper+n.Resolution/2
 }
-
-func (n Number) paperScale() float64 { return cmp.Or(n.PaperScale, 1) }
 
 // clearly is the relative difference from which a smaller number counts as better.
 const clearly = 0.1
 
 // Value returns the number for a report.
 func (n Number) Value() report.Value {
-	v := report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Measured: n.Measured, Low: n.Low, High: n.High}
-	if !n.OfPaper {
-		v.Ideal = report.Number(n.Ideal)
+	ideal := n.Best
+	if !n.IsLimit {
+		ideal = &n.Ideal
 	}
-	return v
+	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: ideal, Measured: n.Measured, Low: n.Low, High: n.High}
 }
 
 // finite returns numbers without measured values that are no number, which JSON lacks: these are not measured.
@@ -272,13 +266,13 @@ func Within(tolerance float64, numbers []Number) []Number {
 
 // Like returns a number that should equal the paper's within tolerance.
 func Like(name, unit string, paper float64, tolerance float64, measured *float64) Number {
-	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, OfPaper: true, Measured: measured, Tolerance: tolerance}
+	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, IsLimit: true, Measured: measured, Tolerance: tolerance}
 }
 
 // NoMore returns a number that should not exceed the paper's; a clearly smaller one counts as
 // exceeding the claim.
 func NoMore(name, unit string, paper float64, measured *float64) Number {
-	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, OfPaper: true, Measured: measured}
+	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, IsLimit: true, Measured: measured}
 }
 
 // NoLess returns a number that should not be below its ideal; a larger one is just as good.

@@ -26,14 +26,14 @@ func TestJudge(t *testing.T) {
 		{"of nothing", That("", "", "", NoMore("n", UnitPart, 0, value(0.5))), report.NotReproduced, "N is off by 0.50, of 0.01 allowed, in %"},
 		{"the worst counts", That("", "", "", Like("a", "", 1, 0.5, value(1.1)), Like("b", "", 1, 0.1, value(1.09))), report.Reproduced, "b is off by 9.00 %"},
 		{
-			// The paper's 43 of 47 is further off than rounding to whole numbers explains.
+			// The paper's 43 of 47, here of 50, is further off than rounding to whole numbers explains.
 			"closer than the paper",
-			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43 / 0.94), Measured: value(50), Resolution: 1 / 0.94}),
 			report.Exceeded, "The paper's own is further off: n.",
 		},
 		{
 			"as close as the paper's rounding tells",
-			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(47), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(47 / 0.94), Measured: value(50), Resolution: 1 / 0.94}),
 			report.Reproduced, "All numbers hold",
 		},
 		{
@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"closer than the paper, but a round reaches the paper's rounded value",
-			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43), Measured: value(50), Low: value(46), High: value(51), Resolution: 1, PaperScale: 0.94}),
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43 / 0.94), Measured: value(50), Low: value(46), High: value(51), Resolution: 1 / 0.94}),
 			report.Reproduced, "All numbers hold",
 		},
 		{"less than the paper's, not by Weir", Claim{About: "modes", Numbers: []Number{NoMore("n", UnitTime, 2, value(1))}}, report.Reproduced, "All numbers hold"},

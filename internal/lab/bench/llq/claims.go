@@ -134,7 +134,7 @@ func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...in
 	for _, flow := range flows {
 		number := n.number(r, peer, flow)
 		number.Name, number.Unit, number.Rule = sentFlows[flow].name+", "+n.what, n.unit, rule
-		number.Ideal, number.Paper = n.paper[flow], report.Number(n.paper[flow])
+		number.Ideal, number.Paper, number.IsLimit = n.paper[flow], report.Number(n.paper[flow]), true
 		list = append(list, number)
 	}
 	return list
@@ -238,24 +238,16 @@ func (r Report) judgePeer(peer string) []report.Claim {
 	}
 }
 
-// judgeOne judges a claim. ideals replace the paper's values as the ideals of the first numbers; an ideal that is only the
-// paper's value is left out.
-func (r Report) judgeOne(peer string, totals []uint64, ideals []float64, c claim.Claim) report.Claim {
+// judgeOne judges a claim. best is what the first numbers can come to at best.
+func (r Report) judgeOne(peer string, totals []uint64, best []float64, c claim.Claim) report.Claim {
 	if peer != bench.PeerWeir {
 		c.About = peer // only Weir can exceed what the paper did
 	}
+	for i := range best {
+		c.Numbers[i].Best = &best[i]
+	}
 	judged := c.Judge(source)
 	judged.Command = r.command(peer, totals)
-	for i := range judged.Values {
-		v := &judged.Values[i]
-		known := slices.IndexFunc(c.Numbers, func(n claim.Number) bool { return n.Name == v.Name })
-		switch {
-		case known >= 0 && known < len(ideals):
-			v.Ideal = &ideals[known]
-		case v.Paper != nil:
-			v.Ideal = nil
-		}
-	}
 	return judged
 }
 

@@ -121,7 +121,7 @@ func likeRatio(name string, paper, tolerance float64, value func(Result) *float6
 // sameRatio returns the ratio of two results, which the paper calls almost the same; paper is what its tables have.
 func sameRatio(name string, paper float64, value func(Result) *float64, p pair) claim.Number {
 	n := likeRatio(name, paper, alike, value, p)
-	n.Ideal, n.OfPaper = 1, false
+	n.Ideal, n.IsLimit = 1, false
 	return n
 }
 
@@ -335,7 +335,7 @@ func (l onLink) tableClaims() []claim.Claim {
 // atLeastRatio returns the ratio of two results, which should be at least the factor of the paper's text; paper is what its tables have.
 func atLeastRatio(name string, factor, paper float64, value func(Result) *float64, p pair) claim.Number {
 	n := claim.NoLess(name, claim.UnitOf, factor, &paper, ratio(value, p.a, p.b))
-	n.OfPaper = true
+	n.IsLimit = true
 	return n.Over(p.rounds(func(a, b *Result) *float64 { return ratio(value, a, b) }))
 }
 

@@ -16,37 +16,27 @@ const (
 	otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
 )
 
-// number is a number of a claim. ideal is what a perfect server or the paper's theory has; nil where none is known: then the
-// number's own Ideal is the paper's result, or the limit that Says names.
-type number struct {
-	claim.Number
-	ideal *float64
-}
-
 // paperClaim is what the paper says.
 type paperClaim struct {
 	section, where, says string
 	// otherwise is the reason when it is not reproduced, moot why the numbers decide nothing.
 	otherwise, moot string
-	numbers         []number
+	numbers         []claim.Number
 }
 
 // judge returns the judgement on a claim.
 func (c paperClaim) judge() report.Claim {
-	one := claim.Claim{
-		Section: c.section, Where: c.where, Says: c.says, Otherwise: c.otherwise, Moot: c.moot,
+	return claim.Claim{
+		Section: c.section, Where: c.where, Says: c.says, Otherwise: c.otherwise, Moot: c.moot, Numbers: c.numbers,
 		NoControl: "it is about servers and their replicas, without Weir", About: "servers and nodes, without the agent",
-	}
-	ideals := map[string]*float64{}
-	for _, n := range c.numbers {
-		one.Numbers = append(one.Numbers, n.Number)
-		ideals[n.Name] = n.ideal
-	}
-	judged := one.Judge(source)
-	for i := range judged.Values {
-		judged.Values[i].Ideal = ideals[judged.Values[i].Name]
-	}
-	return judged
+	}.Judge(source)
+}
+
+// limit returns a number that is compared with a limit or the paper's result. best is what a perfect server or the paper's
+// theory has; nil where none is known.
+func limit(n claim.Number, best *float64) claim.Number {
+	n.IsLimit, n.Best = true, best
+	return n
 }
 
 // Units of numbers that are compared with one container on one node.
@@ -88,7 +78,7 @@ func (r Report) sizesClaim() paperClaim {
 		if bytes, made := r.ImageBytes[server.name]; made {
 			sizes = append(sizes, float64(bytes)/1e6)
 		}
-		c.numbers = append(c.numbers, number{Number: claim.Like(server.name, "MB", paperImageMB(server.name), nearPaper, nil).Over(sizes)})
+		c.numbers = append(c.numbers, claim.Like(server.name, "MB", paperImageMB(server.name), nearPaper, nil).Over(sizes))
 	}
 	return c
 }
@@ -101,12 +91,12 @@ func paperImageMB(server string) float64 {
 // successClaims returns figure 3.
 func (r Report) successClaims() []paperClaim {
 	all := report.Number(100)
-	success := func(server string, users int, paper float64) []number {
+	success := func(server string, users int, paper float64) []claim.Number {
 		name := fmt.Sprintf("%s, %d users", server, users)
-		return []number{{claim.Like(name, claim.UnitPart, paper, nearPaper, nil).Over(r.successOf(server, users)), all}}
+		return []claim.Number{limit(claim.Like(name, claim.UnitPart, paper, nearPaper, nil).Over(r.successOf(server, users)), all)}
 	}
-	full := func(server string) number {
-		return number{claim.NoLess(server+", 1000 users", claim.UnitPart, *all, all, nil).Over(r.successOf(server, 1000)), all}
+	full := func(server string) claim.Number {
+		return claim.NoLess(server+", 1000 users", claim.UnitPart, *all, all, nil).Over(r.successOf(server, 1000))
 	}
 	refused := "Users give up after 5 s here, ab's after 30."
 	if r.Tomcat == "" {
@@ -123,7 +113,7 @@ func (r Report) successClaims() []paperClaim {
 		},
 		{
 			section, where, "nginx and tomcat answer all requests of 1000 users.",
-			refused, "", []number{full(serverNginx), full(r.heavy())},
+			refused, "", []claim.Number{full(serverNginx), full(r.heavy())},
 		},
 	}
 }
@@ -131,18 +121,18 @@ func (r Report) successClaims() []paperClaim {
 // localClaims returns section IV.C, and what IV.D says of replicas on one node. Figure 8 has some of figure 5's claims again.
 func (r Report) localClaims() []paperClaim {
 	two, four := layout{2, 1}, layout{4, 1}
-	more := func(value func(Crowd) float64) (numbers []number) {
+	more := func(value func(Crowd) float64) (numbers []claim.Number) {
 		for _, server := range r.replicated() {
-			numbers = append(numbers, number{Number: claim.NoLess(nameOf(server, four), unitMore, leastMorePercent, nil, nil).Over(negative(r.changeOf(server, four, value)))})
+			numbers = append(numbers, limit(claim.NoLess(nameOf(server, four), unitMore, leastMorePercent, nil, nil).Over(negative(r.changeOf(server, four, value))), nil))
 		}
 		return numbers
 	}
-	divided := func() (numbers []number) {
+	divided := func() (numbers []claim.Number) {
 		for _, server := range r.replicated() {
 			for _, l := range []layout{two, four} {
 				percent := 100 * (1 - 1/float64(l.containers))
 				n := claim.Like(nameOf(server, l)+", the container that uses most", unitLess, percent, nearPaper, nil)
-				numbers = append(numbers, number{n.Over(r.changeOf(server, l, Crowd.mostContainerCPU)), &percent})
+				numbers = append(numbers, limit(n.Over(r.changeOf(server, l, Crowd.mostContainerCPU)), &percent))
 			}
 		}
 		return numbers
@@ -177,23 +167,23 @@ func (r Report) localClaims() []paperClaim {
 		},
 		{
 			"IV.C", "figure 6", "One nginx container uses about 60 % of a processor for 100 users.", otherBoard + percentages, "",
-			[]number{{Number: claim.Like(nameOf(serverNginx, layout{1, 1}), claim.UnitPart, 60, nearPaper, nil).Over(most(serverNginx, layout{1, 1}))}},
+			[]claim.Number{claim.Like(nameOf(serverNginx, layout{1, 1}), claim.UnitPart, 60, nearPaper, nil).Over(most(serverNginx, layout{1, 1}))},
 		},
 		{
 			"IV.C", "figure 6", "busybox needs four containers to keep each under 50 %: two do not.", otherBoard + percentages, "",
-			[]number{
-				{Number: claim.Number{Name: nameOf(serverBusybox, two), Unit: claim.UnitPart, Rule: claim.AtLeast, Ideal: 50, Tolerance: 0.05}.Over(most(serverBusybox, two))},
-				{Number: claim.Number{Name: nameOf(serverBusybox, four), Unit: claim.UnitPart, Rule: claim.AtMost, Ideal: 50}.Over(most(serverBusybox, four))},
+			[]claim.Number{
+				limit(claim.Number{Name: nameOf(serverBusybox, two), Unit: claim.UnitPart, Rule: claim.AtLeast, Ideal: 50, Tolerance: 0.05}.Over(most(serverBusybox, two)), nil),
+				limit(claim.Number{Name: nameOf(serverBusybox, four), Unit: claim.UnitPart, Rule: claim.AtMost, Ideal: 50}.Over(most(serverBusybox, four)), nil),
 			},
 		},
 		r.capacityClaim(),
 		{
 			"IV.D", "figure 8", "tomcat drives the load of a node up to 70.", load, "",
-			[]number{{Number: claim.NoLess(nameOf(r.heavy(), four), "tasks", 70, report.Number(70), nil).Over(r.each(crowdOf(r.heavy(), four), func(c Crowd) float64 { return c.NodeLoadMost }))}},
+			[]claim.Number{limit(claim.NoLess(nameOf(r.heavy(), four), "tasks", 70, report.Number(70), nil).Over(r.each(crowdOf(r.heavy(), four), func(c Crowd) float64 { return c.NodeLoadMost })), nil)},
 		},
 		{
 			"IV.D", "figure 7", "tomcat's response time reaches 1847 ms with four containers on one node.", reaches, "",
-			[]number{{Number: claim.Like(nameOf(r.heavy(), four), claim.UnitTime, 1847, nearPaper, nil).Over(r.each(crowdOf(r.heavy(), four), Crowd.waitedMS))}},
+			[]claim.Number{claim.Like(nameOf(r.heavy(), four), claim.UnitTime, 1847, nearPaper, nil).Over(r.each(crowdOf(r.heavy(), four), Crowd.waitedMS))},
 		},
 	}
 	for _, server := range r.replicated() {
@@ -205,7 +195,7 @@ func (r Report) localClaims() []paperClaim {
 		c := paperClaim{section: "IV.D", where: "figure 7", says: server + ": replicas on the same node do not shorten the response time (judged: 5 %).", otherwise: otherwise}
 		for _, l := range []layout{two, four} {
 			n := claim.Number{Name: l.String(), Unit: unitShorter, Rule: claim.AtMost, Ideal: 0, Tolerance: mostAlikePercent}
-			c.numbers = append(c.numbers, number{n.Over(r.changeOf(server, l, Crowd.waitedMS)), report.Number(0)})
+			c.numbers = append(c.numbers, n.Over(r.changeOf(server, l, Crowd.waitedMS)))
 		}
 		list = append(list, c)
 	}
@@ -214,29 +204,29 @@ func (r Report) localClaims() []paperClaim {
 
 // remoteClaims returns what sections IV.D and V say of replicas on other nodes, and of nginx.
 func (r Report) remoteClaims() []paperClaim {
-	shorter := func(server string, l layout) number {
+	shorter := func(server string, l layout) claim.Number {
 		ideal := 100 * (1 - 1/float64(l.pis))
-		return number{claim.NoLess(nameOf(server, l), unitShorter, leastGainPercent, nil, nil).Over(r.changeOf(server, l, Crowd.waitedMS)), &ideal}
+		return limit(claim.NoLess(nameOf(server, l), unitShorter, leastGainPercent, nil, nil).Over(r.changeOf(server, l, Crowd.waitedMS)), &ideal)
 	}
-	busybox := func(l layout, ideal, paper float64) number {
+	busybox := func(l layout, ideal, paper float64) claim.Number {
 		n := claim.Number{Name: nameOf(serverBusybox, l), Unit: unitShorter, Rule: claim.Near, Ideal: ideal, Paper: &paper, Tolerance: nearPaper}
-		return number{n.Over(r.changeOf(serverBusybox, l, Crowd.waitedMS)), &ideal}
+		return n.Over(r.changeOf(serverBusybox, l, Crowd.waitedMS))
 	}
 	four := layout{4, 4}
-	less := func(value func(Crowd) float64) (numbers []number) {
+	less := func(value func(Crowd) float64) (numbers []claim.Number) {
 		for _, server := range r.replicated() {
-			numbers = append(numbers, number{Number: claim.NoLess(nameOf(server, four), unitLess, leastLessPercent, nil, nil).Over(r.changeOf(server, four, value))})
+			numbers = append(numbers, limit(claim.NoLess(nameOf(server, four), unitLess, leastLessPercent, nil, nil).Over(r.changeOf(server, four, value)), nil))
 		}
 		return numbers
 	}
 	return []paperClaim{
 		{
 			"IV.D", "figure 7", "Two nodes make busybox's response time 55.01 % shorter, four 77.25 %; its theory has 50 and 75 %.", otherBoard, "",
-			[]number{busybox(layout{2, 2}, 50, 55.01), busybox(four, 75, 77.25)},
+			[]claim.Number{busybox(layout{2, 2}, 50, 55.01), busybox(four, 75, 77.25)},
 		},
 		{
 			"IV.D", "figure 7", "nginx and tomcat gain as well from other nodes (judged: 30 % on four).", otherBoard, "",
-			[]number{shorter(serverNginx, four), shorter(r.heavy(), four)},
+			[]claim.Number{shorter(serverNginx, four), shorter(r.heavy(), four)},
 		},
 		{
 			"IV.D", "figure 8", "On four nodes each uses less of its processor (judged: 5 %).", "All nodes are busy here as long as the crowd is there: it only takes less time.", "",
@@ -245,7 +235,7 @@ func (r Report) remoteClaims() []paperClaim {
 		{"IV.D", "figure 8", "On four nodes each has less load (judged: 5 %).", otherBoard, "", less(nodeLoadOf)},
 		{
 			"V", "figure 7b", "A single nginx container responds within 140 ms to 100 users.", otherBoard, "",
-			[]number{{Number: claim.NoMore(nameOf(serverNginx, layout{1, 1}), claim.UnitTime, 140, nil).Over(r.each(crowdOf(serverNginx, layout{1, 1}), Crowd.waitedMS))}},
+			[]claim.Number{claim.NoMore(nameOf(serverNginx, layout{1, 1}), claim.UnitTime, 140, nil).Over(r.each(crowdOf(serverNginx, layout{1, 1}), Crowd.waitedMS))},
 		},
 	}
 }
@@ -259,7 +249,7 @@ func (r Report) capacityClaim() paperClaim {
 	for _, server := range capacityServers() {
 		// One to 15: of 16, or of none, nothing was found out.
 		n := claim.Number{Name: server, Unit: "replicas", Rule: claim.Near, Ideal: capacityParts, Tolerance: 1 - 1.0/capacityParts}.Over(r.replicasStood(server))
-		c.numbers = append(c.numbers, number{n, report.Number(capacityParts)})
+		c.numbers = append(c.numbers, n)
 	}
 	return c
 }
@@ -289,12 +279,12 @@ func (r Report) replicasStood(server string) (rounds []float64) {
 
 // costClaim returns figure 9, of which less is better.
 func (r Report) costClaim() paperClaim {
-	numbers := []number{{Number: claim.NoMore("engine", "s", 3.37, nil).Over(r.EngineSeconds)}}
+	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, nil).Over(r.EngineSeconds)}
 	for _, one := range []struct {
 		server string
 		paper  float64
 	}{{serverNano, 1.42}, {serverBusybox, 1.46}, {serverNginx, 1.44}, {r.heavy(), 1.48}} {
-		numbers = append(numbers, number{Number: claim.NoMore(one.server, "s", one.paper, nil).Over(r.Starts[one.server])})
+		numbers = append(numbers, claim.NoMore(one.server, "s", one.paper, nil).Over(r.Starts[one.server]))
 	}
 	return paperClaim{
 		"IV.E", "figure 9", "An engine starts in 3.37 s, an instance in 1.42 to 1.48 s.", "The engine's data and images are in memory, and the machine had other work.", "", numbers,
