@@ -168,7 +168,7 @@ func (c CaseResult) round(i int) CaseResult {
 
 var figureNumber = regexp.MustCompile(`(figure|table)s? (\d+)([a-z]?)(?: and (\d+)([a-z]?))?`)
 
-// OnlyOf returns the --only that runs the cases of a claim, which names its figure or table; empty if it takes the
+// OnlyOf returns the flag that runs the cases of a claim, which names its figure or table; empty if it takes the
 // whole suite.
 func OnlyOf(o Options, where string) string {
 	claimed := figureNumber.FindStringSubmatch(where)
@@ -193,5 +193,5 @@ func OnlyOf(o Options, where string) string {
 	if len(groups) == 0 {
 		return ""
 	}
-	return "^(" + strings.Join(groups, "|") + ")[:,]"
+	return "--only '^(" + strings.Join(groups, "|") + ")[:,]'"
 }

@@ -73,6 +73,8 @@ type kind struct {
 	// again is the command that repeats a section; flags are its flags for options of this section, nil for none.
 	again string
 	flags func(Options) string
+	// only returns the further flags that measure what a claim needs, by where the paper has it; empty for all. nil: all always.
+	only func(o Options, where string) string
 	// duration returns how long runs of a section take where runs of others take d; nil: as long.
 	duration func(d time.Duration) time.Duration
 	// program finds the program that the section measures besides weir, given the path of weir; nil if there is none.
@@ -96,6 +98,7 @@ func sections() []section {
 	for _, name := range bench.SuiteNames() {
 		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
 		one := section{name, bench.About(name), 0, runSuite(name), kind{paper: paper, judged: paper, again: "weir bench " + name, flags: Options.suiteFlags}}
+		one.only = func(o Options, where string) string { return bench.OnlyOf(o.suite(name), where) }
 		one.length = func(o Options) (needed, more time.Duration) { return o.suite(name).Length() }
 		if name == bench.SuiteLatency {
 			one.longest = percentileDuration
@@ -106,8 +109,8 @@ func sections() []section {
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController, source: sourceSDN}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, model: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, length: picassoTime, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
-		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: true, part: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, length: picassoTime, again: "weir bench picasso", flags: Options.picassoFlags, only: picassoOnly, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
+		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, only: func(_ Options, where string) string { return netmodes.OnlyOf(where) }, judged: true, part: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
 }
 
 // Check returns an error for invalid options, before anything starts.

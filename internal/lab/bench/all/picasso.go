@@ -28,41 +28,26 @@ const (
 
 var picassoNodes = []int{picasso.PaperNodes}
 
-// crowdSize is how large a run of a crowd is.
-type crowdSize struct {
-	requests int
-	during   time.Duration
-	users    []int
-}
-
 // wholePicasso reports whether PiCasso is measured for a page that can be published.
 func (o Options) wholePicasso() bool { return o.Publish && !o.Short }
 
-// picassoCrowds returns the sizes of crowds. A page of claims has the paper's, of which a node answers in a quarter of a
-// minute what it can: five rounds have to end in one evening with others, as PiCasso is kept only when complete. A part
-// of half an hour has room for less.
-func (o Options) picassoCrowds() crowdSize {
-	if o.wholePicasso() {
-		return crowdSize{10_000, 15 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 500, 1000}}
-	}
-	return crowdSize{400, 2 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}}
-}
-
-// picasso returns the options of the PiCasso suite.
+// picasso returns the options of the PiCasso suite. A page of claims has the paper's sizes, of which a node answers in a
+// quarter of a minute what it can: five rounds have to end in one evening with others, as PiCasso is kept only when complete.
+// A part of half an hour has room for less.
 func (o Options) picasso() picasso.Options {
-	crowds := o.picassoCrowds()
-	return picasso.Options{
-		Parts: picasso.Parts(), Requests: crowds.requests, For: crowds.during, Users: crowds.users, Starts: max(picassoStarts, o.Repeat),
-		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: o.RunOptions,
+	p := picasso.Options{
+		Parts: picasso.Parts(), Requests: 400, For: 2 * time.Second, Users: []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000},
+		Starts: max(picassoStarts, o.Repeat), CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: o.RunOptions,
 	}
+	if o.wholePicasso() {
+		p.Requests, p.For, p.Users = 10_000, 15*time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 500, 1000}
+	}
+	return p
 }
-
-// picassoRound returns about how long the crowds of one round take: twelve minutes on a page of claims.
-func (o Options) picassoRound() time.Duration { return o.picasso().RoundTime() }
 
 // picassoTime returns about how long PiCasso takes: an hour on a page of claims.
 func picassoTime(o Options) (needed, more time.Duration) {
-	return picassoOnce + time.Duration(o.Repeat)*o.picassoRound(), 0
+	return picassoOnce + time.Duration(o.Repeat)*o.picasso().RoundTime(), 0
 }
 
 // lastPicasso returns how long each load of the competition lasts, whatever runs of others take.
@@ -73,6 +58,14 @@ func (o Options) picassoFlags() string {
 	p := o.picasso()
 	return fmt.Sprintf("--requests %d --for %v --users %s --repeat %d --starts %d --duration %v --nodes %s --orders %d",
 		p.Requests, p.For, commas(p.Users), p.Repeat, p.Starts, p.Duration, commas(p.Nodes), p.Orders)
+}
+
+// picassoOnly returns the flag for the part that a claim of PiCasso needs.
+func picassoOnly(_ Options, where string) string {
+	if part := picasso.PartOf(where); part != "" {
+		return "--parts " + part
+	}
+	return ""
 }
 
 // commas returns numbers as a flag takes them.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -489,22 +488,17 @@ func (s section) markDisturbed(made *report.Section, load float64) bool {
 
 // command returns what repeats the runs of a claim.
 func (s section) command(o Options, where string) string {
-	text, o := s.again, s.ownOptions(o)
+	o = s.ownOptions(o)
+	text := []string{s.again}
 	if s.flags != nil {
-		text += " " + s.flags(o)
+		text = append(text, s.flags(o))
 	}
-	text += s.netmodesOnly(where)
-	if slices.Contains(bench.SuiteNames(), s.name) {
-		if only := bench.OnlyOf(o.suite(s.name), where); only != "" {
-			text += " --only '" + only + "'"
+	if s.only != nil {
+		if only := s.only(o, where); only != "" {
+			text = append(text, only)
 		}
 	}
-	if s.name == picasso.Suite {
-		if measures := picasso.PartOf(where); measures != "" {
-			text += " --parts " + measures
-		}
-	}
-	return text
+	return strings.Join(text, " ")
 }
 
 // runFlags returns the flags that every bench with rounds has.

@@ -502,7 +502,7 @@ func TestClaimCommands(t *testing.T) {
 		{"cntc", "figure 9b", " --only '^(figure 9)[:,]'"},
 		{"cntc", "contribution 3", ""},
 	} {
-		s := section{name: test[0], kind: kind{paper: true, again: "weir bench " + test[0], flags: Options.suiteFlags}}
+		s := sectionNamed(test[0])
 		o.RateBPS, o.Docker = 100e6, true
 		if got, want := s.command(o, test[1]), "weir bench "+test[0]+" --duration 10s --warmup 1s --repeat 5 --seed 0"+test[2]; got != want {
 			t.Errorf("%s: %q, want %q", test[1], got, want)
@@ -510,10 +510,14 @@ func TestClaimCommands(t *testing.T) {
 	}
 }
 
+func sectionNamed(name string) section {
+	return *measure.Find(sections(), func(s section) bool { return s.name == name })
+}
+
 // TestPicassoCommands: each claim of PiCasso gets the part of its figure.
 func TestPicassoCommands(t *testing.T) {
 	o, _ := publishing(t, "v1")
-	s := section{name: picasso.Suite, kind: kind{again: "weir bench picasso", flags: Options.picassoFlags}}
+	s := sectionNamed(picasso.Suite)
 	for where, part := range map[string]string{
 		"table I": "success", "figure 3": "success", "figures 5 and 8": "replicas", "figure 7b": "replicas", "replicas of a node": "capacity", "figure 9": "cost",
 	} {
@@ -523,6 +527,21 @@ func TestPicassoCommands(t *testing.T) {
 	}
 	if got := s.command(o, ""); strings.Contains(got, "--parts") {
 		t.Errorf("of no figure: %q", got)
+	}
+}
+
+// TestNetmodesCommands: a claim on network modes gets the modes and the link of its figure.
+func TestNetmodesCommands(t *testing.T) {
+	for _, test := range [][3]string{
+		{netmodes.Suite, "figure 3, no limit", "bench --modes native,bridge --protocols tcp,udp --bytes 64,1024 --containers 1 --links none --agent without"},
+		{netmodes.Suite, "", "bench"},
+		{sdn.Suite, "figure 3, no limit", "bench"},
+	} {
+		s := sectionNamed(test[0])
+		s.again, s.flags = "bench", nil
+		if got := s.command(Options{}, test[1]); got != test[2] {
+			t.Errorf("%s, %s: %q, want %q", test[0], test[1], got, test[2])
+		}
 	}
 }
 
