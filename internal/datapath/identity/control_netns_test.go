@@ -23,6 +23,14 @@ const arpBytes = 42
 // sendARP sends n ARP requests from a device of a namespace, as fast as it can.
 func (b *bed) sendARP(netNS, device string, n int) {
 	b.t.Helper()
+	request := make([]byte, arpBytes-14)
+	copy(request, []byte{0, 1, 8, 0, 6, 4, 0, 1})
+	b.sendFrames(netNS, device, [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, unix.ETH_P_ARP, request, n)
+}
+
+// sendFrames sends n frames to a MAC address from a device of a namespace, as fast as it can.
+func (b *bed) sendFrames(netNS, device string, target [6]byte, etherType uint16, payload []byte, n int) {
+	b.t.Helper()
 	err := testbed.InNetNS(path(netNS), func() error {
 		l, err := kernel.LinkByName(device)
 		if err != nil {
@@ -33,13 +41,10 @@ func (b *bed) sendARP(netNS, device string, n int) {
 			return err
 		}
 		defer unix.Close(fd)
-		to := &unix.SockaddrLinklayer{Ifindex: l.Index, Halen: 6,
-			Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP))}
-		copy(to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
-		request := make([]byte, arpBytes-14)
-		copy(request, []byte{0, 1, 8, 0, 6, 4, 0, 1})
+		to := &unix.SockaddrLinklayer{Ifindex: l.Index, Halen: 6, Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, etherType))}
+		copy(to.Addr[:], target[:])
 		for range n {
-			if err := unix.Sendto(fd, request, 0, to); err != nil {
+			if err := unix.Sendto(fd, payload, 0, to); err != nil {
 				return err
 			}
 		}

@@ -425,14 +425,20 @@ func TestIncomingRoutedAbove(t *testing.T) {
 		Routing:      routing,
 	})
 	payload, target := make([]byte, payloadBytes), netip.AddrPortFrom(behind, 9053)
+	datagram := fragment(b.host.PeerAddr, behind, 1, 9053, true)
+	binary.BigEndian.PutUint16(datagram[6:], 0)            // whole
+	tagged := append([]byte{5 << 5, 0, 8, 0}, datagram...) // priority 5 of VLAN 0, and IPv4
 	for _, tc := range []struct {
 		uplink, above string // whether they forward
 		number        uint16
 	}{{"0", "1", NumberHost}, {"1", "0", NumberFirst}} {
 		b.run("ip", "netns", "exec", b.hostNS(), "sysctl", "-q", "-w",
 			"net.ipv4.conf."+b.host.UplinkName+".forwarding="+tc.uplink, "net.ipv4.conf.vrrp.forwarding="+tc.above)
-		b.expectReceived(fmt.Sprintf("forwarding %s, above %s", tc.uplink, tc.above), in, tc.number, receivedBytes(target, payload, packets),
-			func() { b.fromPeer(target, payload, packets) })
+		what := fmt.Sprintf("forwarding %s, above %s", tc.uplink, tc.above)
+		b.expectReceived(what, in, tc.number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		b.expectReceived(what+", priority tag", in, tc.number, uint64(packets*(14+len(datagram))), func() {
+			b.sendFrames(peerNS, b.host.PeerInterface, [6]byte{2, 0, 0, 0, 0x17, 2}, unix.ETH_P_8021Q, tagged, packets)
+		})
 	}
 }
 
