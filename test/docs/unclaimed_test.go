@@ -8,7 +8,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/all"
 )
 
-// TestUnclaimed: what of the papers has no claim names a heading of a page, or tests, that exist.
+// TestUnclaimed: each item of a paper without a claim names an existing heading of a page, or existing tests.
 func TestUnclaimed(t *testing.T) {
 	heading, test, tests := regexp.MustCompile(`(docs/\S+\.md), "([^"]+)"`), regexp.MustCompile(`\w+\.Test\w+`), testNames(t)
 	for _, one := range all.Unclaimed() {

@@ -149,7 +149,7 @@ func (m *incoming) Classified(ifb int) (bool, error) {
 // Declassify implements Machine.
 func (*incoming) Declassify(ifb int) error { return identity.DetachIncoming(ifb) }
 
-// Discard deletes the IFB, and what redirects to it or redirected to one before it.
+// Discard deletes the IFB, redirects to it, and redirects to earlier IFBs that are gone.
 func (*incoming) Discard(name string) error {
 	link, err := kernel.LinkByName(name)
 	if err == nil && link.Kind == kernel.KindIFB && strings.HasPrefix(name, incomingPrefix) {

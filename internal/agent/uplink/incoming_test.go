@@ -91,7 +91,7 @@ func TestIncomingWithoutRateRemembered(t *testing.T) {
 	}
 }
 
-// TestIncomingReasons: what is wrong is said of the uplink, not of the IFB, which users did not make.
+// TestIncomingReasons: problems of received traffic name the uplink that users configured, not the IFB that Weir made.
 func TestIncomingReasons(t *testing.T) {
 	for want, of := range map[string]struct {
 		rateBPS, speedBPS uint64

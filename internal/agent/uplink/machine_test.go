@@ -28,7 +28,7 @@ type fakeDevice struct {
 	root       kernel.Handle // 0: the kernel's default
 	kind       string
 	classifier *fakeClassifier // attached
-	// obstacle and missed are what others at the device do to received packets.
+	// obstacle and missed are about other programs at the device's ingress hook.
 	obstacle string
 	missed   *Problem
 	applied  capacity // of the tree in the kernel

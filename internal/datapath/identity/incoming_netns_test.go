@@ -190,8 +190,8 @@ func TestIncomingForgets(t *testing.T) {
 	arrive("sent again", map[uint16]uint16{first: first, second: NumberHost})
 }
 
-// TestIncomingRefused: where received packets cannot be redirected, no classifier is left at the IFB, which nobody
-// would tell its settings.
+// TestIncomingRefused: if received packets cannot be redirected, the IFB keeps no classifier, because the agent would not
+// write settings to it.
 func TestIncomingRefused(t *testing.T) {
 	b := newBed(t)
 	b.openFlows(callsFirst())

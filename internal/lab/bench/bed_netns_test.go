@@ -251,7 +251,7 @@ func TestDownloadOutlivesNAT(t *testing.T) {
 	})
 }
 
-// TestSuiteGoesOnAfterAnError: a case whose way cannot be made fails, and those after it are measured.
+// TestSuiteGoesOnAfterAnError: a case whose path cannot be set up fails, and later cases are measured.
 func TestSuiteGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {

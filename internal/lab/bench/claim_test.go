@@ -283,7 +283,7 @@ func TestClaimsAreJudged(t *testing.T) {
 	}
 }
 
-// TestPayloadOnTheWire: what netperf reported stands as a rate on the wire beside the ideal and what is measured. Where
+// TestPayloadOnTheWire: netperf's payload stands as a rate on the wire beside the ideal and the measured rate. Where
 // limits are set, of which qCon does not say whether they hold for payload, no number of it is further off.
 func TestPayloadOnTheWire(t *testing.T) {
 	results := idealResults(t, SuiteQCon)
@@ -412,7 +412,7 @@ func TestNoMirrors(t *testing.T) {
 	}
 }
 
-// TestNoIdealOfOthers: what a paper found of others is no ideal, and what was left out has none that is known.
+// TestNoIdealOfOthers: a paper's result about another tool is no ideal, and a case that was left out has no known ideal.
 func TestNoIdealOfOthers(t *testing.T) {
 	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
 		others := 0

@@ -29,7 +29,7 @@ type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct 
 	Repeated int
 	// longest is the longest run so far, without its repeats.
 	longest time.Duration
-	// unremoved remove what earlier settings left behind.
+	// unremoved are removes of earlier settings that failed.
 	unremoved []func() error
 }
 
@@ -235,8 +235,8 @@ func (r *Recorder[K, O]) FailSetting(ctx context.Context, err error, keys ...K) 
 	return nil
 }
 
-// Clear removes what runs needed, and what earlier calls could not remove. Runs that are measured with what is left of others
-// would be wrong: call it before each setting, too, and fail that setting's runs if it returns an error.
+// Clear calls the removes, and those that failed in earlier calls. Leftovers would make later runs wrong: call Clear before
+// each setting as well, and fail the setting's runs if it returns an error.
 func (r *Recorder[K, O]) Clear(removes ...func() error) error {
 	var problems []error
 	r.unremoved = slices.DeleteFunc(append(r.unremoved, removes...), func(remove func() error) bool {

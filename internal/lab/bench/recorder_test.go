@@ -236,7 +236,7 @@ func TestDisturbedRunsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestClearTriesAgain: what could not be removed is removed by a later call, once, and until then each call has an error.
+// TestClearTriesAgain: a later call repeats a removal that failed, until it succeeds, and each failed call returns an error.
 func TestClearTriesAgain(t *testing.T) {
 	r := newWorldRecorder(measure.RunOptions{Progress: io.Discard})
 	calls, works := map[string]int{}, false

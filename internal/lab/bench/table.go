@@ -222,7 +222,7 @@ func (r Report) judgesBy(result CaseResult) bool {
 	})
 }
 
-// failureGaps says which peers could not run which cases at all, of those by which nothing is judged.
+// failureGaps names the peers that could not run a case at all, if nothing is judged by them there.
 func (r Report) failureGaps() (gaps []string) {
 	for _, result := range r.Results {
 		if result.Failure != "" && result.Runs == 0 && !r.judgesBy(result) {

@@ -146,7 +146,7 @@ func (i Index) sources() (papers, models []string) {
 	return papers, models
 }
 
-// writeSource writes the claims of a paper or a model, and what to know of the sections that judge them.
+// writeSource writes the claims of a paper or a model, and the notes of the sections that judge them.
 func (i Index) writeSource(b *strings.Builder, source, says string) {
 	fmt.Fprintf(b, "\n## %s\n\n", source)
 	var rows strings.Builder
@@ -187,11 +187,11 @@ type Unclaimed struct {
 	Source  string `json:"source"`
 	Section string `json:"section"`
 	Item    string `json:"item"`
-	// Here is where Weir has it: a page of docs with its heading, a package or a test, each with backquotes, and why no claim is about it.
+	// Here is where Weir has it: pages of docs with their headings, or tests (package and name), and why there is no claim if Weir differs.
 	Here string `json:"here"`
 }
 
-// writeUnclaimed writes what of the papers has no claim.
+// writeUnclaimed writes the items of the papers that have no claim.
 func (i Index) writeUnclaimed(b *strings.Builder) {
 	if len(i.Unclaimed) == 0 {
 		return

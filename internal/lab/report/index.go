@@ -22,7 +22,7 @@ type Index struct {
 	Settings *Settings `json:"settings,omitempty"`
 	Withheld []string  `json:"withheld,omitempty"`
 	Sections []Section `json:"sections"`
-	// Unclaimed is what of the papers has no claim, on a page of claims.
+	// Unclaimed are the items of the papers that have no claim, on a page of claims.
 	Unclaimed []Unclaimed `json:"unclaimed,omitempty"`
 	// Left is what there was no time for before the run had to end: there is no page yet.
 	Left []string `json:"left,omitempty"`

@@ -121,7 +121,7 @@ type page struct {
 	end time.Time
 	// unreplaced returns an error if a program that is measured, or measures, is not that of the start any more.
 	unreplaced func() error
-	// counts are those of runs in the journals of sections that are not kept, and measure run by run.
+	// counts are the counts of journaled runs, by section, of sections that are not kept.
 	counts map[string]runCount
 }
 
@@ -197,7 +197,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
 }
 
-// repeatUnkept measures once more what the journals of sections that were not kept lack: what disturbed it, or made it fail, may be over.
+// repeatUnkept measures the missing runs of sections that were not kept once more: the disturbance or the failure may be over.
 func (p page) repeatUnkept(ctx context.Context, index *report.Index, done map[string]report.Section, started time.Time) error {
 	for i := range index.Sections {
 		made := &index.Sections[i]
@@ -389,7 +389,7 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 
 var errOtherSection = errors.New("it is another one")
 
-// programs returns what is measured, and what measures. What is missing is left to its section.
+// programs returns the programs that are measured and those that measure. A section reports its own missing programs.
 func (o Options) programs(todo []section) []string {
 	programs := []string{o.WeirBinary}
 	lab := testbed.LabProgram(o.WeirBinary)

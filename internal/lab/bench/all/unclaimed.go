@@ -11,7 +11,7 @@ const (
 	paperPicasso  = "PiCasso"
 )
 
-// Unclaimed returns what of the papers has no claim: each figure, table, formula and algorithm that promises nothing to
+// Unclaimed returns the items of the papers that have no claim: each figure, table, formula and algorithm that promises nothing to
 // measure, with the page of docs and its heading, or the tests (package and name), that have it.
 func Unclaimed() []report.Unclaimed {
 	return []report.Unclaimed{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUnclaimedIsComplete: each figure, table, formula and algorithm of a paper has claims or stands in the list of what has none.
+// TestUnclaimedIsComplete: each figure, table, formula and algorithm of a paper has claims or is in the list of items without.
 func TestUnclaimedIsComplete(t *testing.T) {
 	number := regexp.MustCompile(`(figure|table|formula|algorithm)s? (\d+)(?:( to | and )(\d+))?`)
 	for _, paper := range []struct {

@@ -127,7 +127,7 @@ func (n Number) Value() report.Value {
 	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: ideal, Measured: n.Measured, Low: n.Low, High: n.High}
 }
 
-// finite returns numbers without measured values that are no number, which JSON lacks: these are not measured.
+// finite returns the numbers, with values that are NaN or infinite, which JSON cannot hold, as not measured.
 func finite(numbers []Number) []Number {
 	numbers = slices.Clone(numbers)
 	for i := range numbers {

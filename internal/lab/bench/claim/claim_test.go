@@ -116,7 +116,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestValues: a claim that was not measured keeps the paper's values, and only a target that is more than these is an ideal.
+// TestValues: a claim that was not measured keeps the paper's values, and a limit is no ideal.
 func TestValues(t *testing.T) {
 	judged := That("", "", "", Like("a", "", 2, 0.1, nil), NoMore("b", "", 3, nil), NoLess("c", "", 100, report.Number(100), nil)).Judge("")
 	if judged.Judgement != report.NotMeasured || len(judged.Values) != 3 {

@@ -183,7 +183,7 @@ func (r *Report) complete() {
 	r.Quantities = list
 }
 
-// liveSource is no paper's: what a paper says of its figures 3 to 5 is judged by model.Figures.
+// liveSource is Weir's model; model.Figures judges the paper's claims on figures 3 to 5.
 const liveSource = "Weir's own queueing model (docs/model.md)"
 
 // claims judge the model by a live port.

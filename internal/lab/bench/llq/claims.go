@@ -238,7 +238,7 @@ func (r Report) judgePeer(peer string) []report.Claim {
 	}
 }
 
-// judgeOne judges a claim. best is what the first numbers can come to at best.
+// judgeOne judges a claim. best are the best possible values of the first numbers.
 func (r Report) judgeOne(peer string, totals []uint64, best []float64, c claim.Claim) report.Claim {
 	if peer != bench.PeerWeir {
 		c.About = peer // only Weir can exceed what the paper did
@@ -435,7 +435,7 @@ func (r Report) delayIdeals(peer string) []float64 {
 	return []float64{left[ef], less[af]}
 }
 
-// unmeasured returns what the paper says and this suite does not tell, with the commands that do.
+// unmeasured returns the paper's claims that this suite cannot judge, with the commands that can.
 func (r Report) unmeasured() []report.Claim {
 	return []report.Claim{
 		{

@@ -247,7 +247,7 @@ func commas[T any](values []T) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ", ",")
 }
 
-// inText is where the paper has what none of its figures and tables shows.
+// inText is the place of claims that the paper makes in its text only.
 const inText = "text"
 
 // nativeClaims compare a container with a native process (section 4.1).

@@ -200,7 +200,7 @@ func TestNetmodesOppositeFindings(t *testing.T) {
 	}
 }
 
-// TestNetmodesReadings: factors of the text are judged as at least these, averages as such.
+// TestNetmodesReadings: a factor in the paper's text is a lower limit, and an average is compared with the mean of both sizes.
 func TestNetmodesReadings(t *testing.T) {
 	r := boardResults()
 	for i := range r.Results {
@@ -364,7 +364,7 @@ func TestParseSoftirq(t *testing.T) {
 	}
 }
 
-// TestNetmodesFailsRunsOfMeasuredModes: what fails where a mode was measured with Weir before is a
+// TestNetmodesFailsRunsOfMeasuredModes: a failure in a mode that was measured with Weir before is a
 // run; the mode is still one that Weir controls.
 func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 	var progress strings.Builder

@@ -32,8 +32,8 @@ func (c paperClaim) judge() report.Claim {
 	}.Judge(source)
 }
 
-// limit returns a number that is compared with a limit or the paper's result. best is what a perfect server or the paper's
-// theory has; nil where none is known.
+// limit returns a number that is compared with a limit or the paper's result. best is the value of a perfect server, or
+// of the paper's theory; nil if neither is known.
 func limit(n claim.Number, best *float64) claim.Number {
 	n.IsLimit, n.Best = true, best
 	return n
@@ -254,7 +254,7 @@ func (r Report) capacityClaim() paperClaim {
 	return c
 }
 
-// whereCapacity is what the claim about section IV.C's question has in place of a figure.
+// whereCapacity is the place of the claim about section IV.C, which has no figure for it.
 const whereCapacity = "replicas of a node"
 
 // replicasStood returns the largest number of a server's replicas that did not exhaust their node in each round, 0 if each did.

@@ -147,7 +147,7 @@ type watched struct {
 	moments []Moment
 }
 
-// watch looks at what a layout's nodes and its first instance do, and what is returned ends that.
+// watch samples a layout's nodes and first instance until end is called.
 func (b *bed) watch(l layout, first instance) (end func() watched) {
 	over, result := make(chan struct{}), make(chan watched)
 	go func() {

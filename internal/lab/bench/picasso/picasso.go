@@ -147,7 +147,7 @@ type Report struct {
 	Suite string `json:"suite"`
 	// NodeCPUs is how many processors a node has, 0: not capped.
 	NodeCPUs float64 `json:"node_cpus"`
-	// CrowdRequests are the most that a crowd sends, CrowdSeconds for how long at most it begins new ones.
+	// CrowdRequests is the largest number of requests of a crowd; after CrowdSeconds a crowd begins no new ones.
 	CrowdRequests int     `json:"crowd_requests,omitempty"`
 	CrowdSeconds  float64 `json:"crowd_seconds,omitempty"`
 	// Crowds are figures 3 and 5 to 8.
@@ -196,8 +196,9 @@ type Crowd struct {
 	MeanMS       float64 `json:"mean_ms"`
 	P95MS        float64 `json:"p95_ms"`
 	RequestsPerS float64 `json:"requests_per_s"`
-	// NodeCPUPercent is of what a node has, the mean of those with an instance. ContainerCPUPercents
-	// are of the same, by each container's own counter, ContainerCPUPercent is their mean.
+	// NodeCPUPercent is the processor time of a node in percent of the node's processors, the mean of the nodes
+	// with an instance. ContainerCPUPercents are the same for each container, by the container's counter;
+	// ContainerCPUPercent is the mean of these.
 	NodeCPUPercent       float64   `json:"node_cpu_percent"`
 	ContainerCPUPercent  float64   `json:"container_cpu_percent"`
 	ContainerCPUPercents []float64 `json:"container_cpu_percents,omitempty"`
@@ -231,8 +232,8 @@ func (c Crowd) SuccessPercent() float64 {
 	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
 }
 
-// waitedMS returns the mean response time if who gives up has waited as long as he does: without them the slowest server,
-// which few wait for, would look fast.
+// waitedMS returns the mean response time, in which a user who gives up counts with the time until then. Without these users
+// the slowest server would look fast.
 func (c Crowd) waitedMS() float64 {
 	return (c.MeanMS*float64(c.Requests-c.Failed) + measure.Milliseconds(patience)*float64(c.Failed)) / float64(max(1, c.Requests))
 }

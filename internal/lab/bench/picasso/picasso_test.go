@@ -201,7 +201,7 @@ func TestPicassoIdeals(t *testing.T) {
 	}
 }
 
-// TestPicassoTomcat: claims with tomcat say what ran, and take its numbers.
+// TestPicassoTomcat: claims about tomcat name the server that ran, and have that server's numbers.
 func TestPicassoTomcat(t *testing.T) {
 	about := func(r Report, says string) string {
 		i := slices.IndexFunc(r.Claims, func(c report.Claim) bool { return strings.HasPrefix(c.Says, says) })

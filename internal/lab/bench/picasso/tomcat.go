@@ -28,16 +28,16 @@ const (
 	tomcatPageBytes = 11_200
 	// tomcatBase is where tomcat's configuration and site are in the image.
 	tomcatBase = "/tomcat"
-	// tomcatWarmUp is how many requests an instance answers before it is measured, on a node that is not capped: of the
-	// paper's 10,000 those that came before Java had compiled were few, of the requests here they would be most.
+	// tomcatWarmUp is how many requests an instance answers before it is measured, on a node that is not capped. Java
+	// compiles meanwhile: few of the paper's 10,000 requests came before the end of that, most of the requests here would.
 	tomcatWarmUp = 500
 	warmUpUsers  = 10
 	// startPatience is how long an instance may take until it answers.
 	startPatience = time.Minute
 )
 
-// tomcatSite returns tomcat's files by their names in tomcatBase: its defaults, and a site of one page. Nothing looks for JSPs
-// and annotations in its own libraries.
+// tomcatSite returns tomcat's files by their names in tomcatBase: its defaults, and a site of one page. It does not
+// search its libraries for JSPs and annotations.
 func tomcatSite() map[string]string {
 	return map[string]string{
 		"conf/server.xml": `<Server port="-1"><Service name="Catalina"><Connector port="80"/><Engine name="Catalina" defaultHost="localhost">` +
@@ -111,7 +111,7 @@ func (t tomcat) files() (map[string]string, error) {
 			if err != nil {
 				return err
 			}
-			// Packages have links to files elsewhere, some to what is not installed.
+			// Packages have links to files of other packages, some of which are not installed.
 			info, err := os.Stat(path)
 			if err == nil && info.Mode().IsRegular() && !notForServers.MatchString(filepath.Base(path)) {
 				files[path] = path
@@ -125,7 +125,7 @@ func (t tomcat) files() (map[string]string, error) {
 	return files, nil
 }
 
-// server returns tomcat as one of the servers. The heap is small, so that four instances have room on one node, and only
+// server returns tomcat as a server of the bench. The heap is small, so that four instances have room on one node, and only
 // the compiler that is ready soon is used.
 func (t tomcat) server() webServer {
 	server := tomcatServer(t.version)
@@ -137,7 +137,7 @@ func (t tomcat) server() webServer {
 	return server
 }
 
-// tomcatServer returns what is known of a server by the report alone.
+// tomcatServer returns the parts of tomcat's server that follow from its version.
 func tomcatServer(version string) webServer {
 	return webServer{
 		name: serverTomcat, standsFor: fmt.Sprintf("rpi-tomcat: the same program, Debian's %s, with a page as large as the document at / of apache.org's, %.1f kB", version, tomcatPageBytes/1e3),
@@ -205,7 +205,7 @@ func (b *bed) importTomcat(ctx context.Context) error {
 	return err
 }
 
-// warm lets tomcat answer users until Java has compiled what is asked for.
+// warm sends requests to tomcat until Java has compiled the code that answers them.
 func (b *bed) warm(ctx context.Context, s webServer, l layout) {
 	if s.name != serverTomcat {
 		return
