@@ -46,19 +46,22 @@ It takes at most --within. Each report has its part of that time; cases for whic
 there was none are left out, and the report says how many. --short is for a first
 look: ten minutes, and 0.3 s a run.
 
---publish makes one page of all claims, claims.md, from claims.json: the paper's value,
-the ideal, the median here, of shares and queues with the lowest and highest round,
-verdict, reason and a command, and where Weir loses. It takes a night (it says how long
-before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s, what is
-received up to 16 s; 7 to 21 rounds where ratios are judged), without a limit unless
---within is given. An interrupted night resumes with the next run, if the sources of what
-is measured and of the bench, machine, kernel, congestion control and settings are the
-same: --dir keeps each run that has ended. Replacing a program meanwhile (make build) ends
-it. So the night can be several evenings: --for 2h30m stops before a run that would not end
-in time, and says what is left. Tools that are compared in a case are measured in one
+--publish makes one page of all claims, claims.md, from claims.json: the paper's value, the
+ideal, the median here, of shares and queues with the lowest and highest round, verdict,
+reason and a command, and where Weir loses. It takes a night (it says how long before it
+starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s, what is received
+up to 16 s; 7 to 21 rounds where ratios are judged), without a limit unless --within is
+given. An interrupted night resumes with the next run, if the sources of what is measured
+and of the bench, and the settings, are the same: --dir keeps each run that has ended.
+Replacing a program meanwhile (make build) ends it. So the night can be several evenings:
+--for 2h30m stops before a run that would not end in time, and says what is left; reports
+that it can complete come first. Tools that are compared in a case are measured in one
 evening; a case and the one it is compared with, such as another network mode or an idle
 link, may be of two. PiCasso (an hour) and the controller are kept only when complete: give
---for more than that.
+--for more than that. All runs of a report are of one machine, kernel and congestion
+control. A complete report that another machine left in --dir is not measured again, and the
+page names its machine; the rest of an incomplete one is left for that machine. Copy the
+whole folder, and measure on one machine at a time.
 
 Runs during which others took more than 5 % of the processors are done again, twice at
 most, and named if others did so each time: processes from before, and services that

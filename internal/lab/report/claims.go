@@ -8,21 +8,59 @@ import (
 	"strings"
 )
 
-// Settings are what results must have in common to stand on one page.
+// Settings are what results must have in common to stand on one page; only the Host may differ between sections.
 type Settings struct {
 	// Sources are hashes of what was measured: "bpf=...,agent=...,bench=...".
-	Sources         string  `json:"sources"`
-	Weir            string  `json:"weir"`
-	Machine         string  `json:"machine"`
-	Processor       string  `json:"processor"`
-	Kernel          string  `json:"kernel"`
-	TCP             string  `json:"tcp"`
+	Sources string `json:"sources"`
+	Weir    string `json:"weir"`
+	Host
 	Containers      string  `json:"containers"`
 	DurationSeconds float64 `json:"duration_seconds"`
 	WarmupSeconds   float64 `json:"warmup_seconds"`
 	Repeat          int     `json:"repeat"`
 	Seed            uint64  `json:"seed"`
 	Short           bool    `json:"short"`
+}
+
+// Host is the machine, kernel and congestion control of a measurement. Machines of one make are not told apart.
+type Host struct {
+	Machine   string `json:"machine"`
+	Processor string `json:"processor"`
+	Kernel    string `json:"kernel"`
+	// TCP is the congestion control of new connections.
+	TCP string `json:"tcp"`
+}
+
+// list returns all facts, by name.
+func (h Host) list() []fact {
+	return []fact{{"machine", h.Machine}, {"processor", h.Processor}, {"kernel", h.Kernel}, {"congestion control", h.TCP}}
+}
+
+// Elsewhere says how a host differs from the one here, as "on another machine (...)" or "with kernel 6.1"; empty if it does not.
+func (h Host) Elsewhere(here Host) string {
+	var all, differing []string
+	for i, one := range h.list() {
+		text := one.Name + " " + one.Value
+		all = append(all, text)
+		if one != here.list()[i] {
+			differing = append(differing, text)
+		}
+	}
+	switch {
+	case h.Machine != here.Machine || h.Processor != here.Processor:
+		return "on another machine (" + strings.Join(all, ", ") + ")"
+	case len(differing) > 0:
+		return "with " + strings.Join(differing, ", ")
+	}
+	return ""
+}
+
+// Elsewhere says how a section's host differs from that of the page's last run; empty if it does not.
+func (i Index) Elsewhere(s Section) string {
+	if i.Settings == nil || s.Host == nil {
+		return ""
+	}
+	return s.Host.Elsewhere(i.Settings.Host)
 }
 
 // Settings that sections may exceed or shorten.
@@ -35,20 +73,14 @@ const (
 
 // list returns all settings, by name.
 func (s Settings) list() []fact {
-	return []fact{
-		{settingBuild, s.Weir},
-		{settingSources, s.Sources},
-		{"machine", s.Machine},
-		{"processor", s.Processor},
-		{"kernel", s.Kernel},
-		{"congestion control", s.TCP},
+	return slices.Concat([]fact{{settingBuild, s.Weir}, {settingSources, s.Sources}}, s.Host.list(), []fact{
 		{"containers", s.Containers},
 		{settingSeconds, fmt.Sprint(s.DurationSeconds)},
 		{"seconds of warm-up", fmt.Sprint(s.WarmupSeconds)},
 		{settingRounds, fmt.Sprint(s.Repeat)},
 		{"seed", fmt.Sprint(s.Seed)},
 		{"short", fmt.Sprint(s.Short)},
-	}
+	})
 }
 
 // Difference returns the first setting in which two differ, with both values; empty if none. Of the sources, parts count
@@ -95,6 +127,9 @@ func (i Index) WriteClaims(w io.Writer) error {
 			}
 			if others := slices.DeleteFunc(slices.Clone(section.Builds), func(build string) bool { return build == s.Weir }); len(others) > 0 {
 				fmt.Fprintf(&b, "- %s: measured by builds of the same sources, %s\n", section.Name, strings.Join(section.Builds, ", "))
+			}
+			if where := i.Elsewhere(section); where != "" {
+				fmt.Fprintf(&b, "- %s: measured %s\n", section.Name, cell(where))
 			}
 		}
 	} else {

@@ -25,8 +25,9 @@ import (
 )
 
 // A page of claims takes a night. So a complete section is kept with all that its numbers depend on, and so is each run of an
-// incomplete section (measure.Journal): an interrupted page resumes with the next run. What is kept is never mixed with other sources,
-// another machine or setting. Builds differ if the sources of what a section measures do.
+// incomplete section (measure.Journal): an interrupted page resumes with the next run. What is kept is never mixed with other sources
+// or settings. All comparisons are within a section, so that all of its runs are of one host, which the page names if it is not that of
+// the last run. Builds differ if the sources of what a section measures do.
 
 // sources are hashes of bpf/, of the programs that are measured, and of the bench; `make build` sets it
 // (scripts/sources.sh).
@@ -79,7 +80,8 @@ func (o Options) settings(e report.Environment) report.Settings {
 		containers = "docker"
 	}
 	return report.Settings{
-		Sources: sources, Weir: e.Weir, Machine: e.Machine, Processor: fmt.Sprintf("%d x %s (%s)", e.CPUs, e.CPUModel, e.Arch), Kernel: e.Kernel, TCP: e.TCP,
+		Sources: sources, Weir: e.Weir,
+		Host:       report.Host{Machine: e.Machine, Processor: fmt.Sprintf("%d x %s (%s)", e.CPUs, e.CPUModel, e.Arch), Kernel: e.Kernel, TCP: e.TCP},
 		Containers: containers, DurationSeconds: o.Duration.Seconds(), WarmupSeconds: o.Warmup.Seconds(), Repeat: o.Repeat, Seed: o.Seed, Short: o.Short,
 	}
 }
@@ -123,6 +125,8 @@ type page struct {
 	unreplaced func() error
 	// counts are the counts of journaled runs, by section, of sections that are not kept.
 	counts map[string]runCount
+	// elsewhere says of which host the runs of a section are, by section, and what to do, where it is another one.
+	elsewhere map[string]string
 }
 
 // runCount is how many runs of a section are kept, of how many, 0 if that is not known.
@@ -151,42 +155,55 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err != nil {
 		return index, err
 	}
-	p := page{Options: options, settings: settings, counts: map[string]runCount{}}
+	p := page{Options: options, settings: settings, counts: map[string]runCount{}, elsewhere: map[string]string{}}
 	if options.For > 0 {
 		p.end = started.Add(options.For)
 	}
 	if err := p.readJournals(todo, done); err != nil {
 		return index, err
 	}
+	for _, one := range todo {
+		if made, ok := done[one.name]; ok && index.Elsewhere(made) != "" {
+			fmt.Fprintf(options.Progress, "%s was measured %s\n", one.name, index.Elsewhere(made))
+		}
+	}
 	programs := options.programs(todo)
 	p.unreplaced = watchFiles(programs)
 	if err := checkVersions(ctx, programs, options.Version); err != nil {
 		return index, err
 	}
-	unmeasured := slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok })
+	unmeasured := p.inOrder(slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok }))
 	p.printUnmeasured(unmeasured, len(todo), started)
-	for n, one := range todo {
-		made, ok := done[one.name]
-		if !ok {
-			own := options.of(one)
-			if options.Within > 0 {
-				own.Until = time.Now().Add(options.part(options.Within-time.Since(started), unmeasured))
-			}
-			unmeasured = unmeasured[1:]
-			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", n+1, len(todo), one.name, one.about)
-			made, err = p.measure(ctx, one, own)
-			if errors.Is(err, measure.ErrTimeIsUp) {
-				index.Left = append(index.Left, p.remains(one))
-				continue
-			}
-			if ctx.Err() != nil || err != nil {
-				return index, errors.Join(ctx.Err(), err)
-			}
+	for len(unmeasured) > 0 {
+		one := unmeasured[0]
+		own := options.of(one)
+		if options.Within > 0 {
+			own.Until = time.Now().Add(options.part(options.Within-time.Since(started), unmeasured))
 		}
-		index.Sections = append(index.Sections, made)
-		index.Runs += made.Runs
+		fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", len(todo)-len(unmeasured)+1, len(todo), one.name, one.about)
+		unmeasured = unmeasured[1:]
+		if where := p.elsewhere[one.name]; where != "" {
+			fmt.Fprintf(options.Progress, "  %s\n", where)
+			index.Left = append(index.Left, one.name+": "+where)
+			continue
+		}
+		made, err := p.measure(ctx, one, own)
+		if errors.Is(err, measure.ErrTimeIsUp) {
+			index.Left = append(index.Left, p.remains(one))
+			continue
+		}
+		if ctx.Err() != nil || err != nil {
+			return index, errors.Join(ctx.Err(), err)
+		}
+		done[one.name] = made
 	}
-	if err := p.repeatUnkept(ctx, &index, done, started); err != nil {
+	for _, one := range todo {
+		if made, ok := done[one.name]; ok {
+			index.Sections = append(index.Sections, made)
+			index.Runs += made.Runs
+		}
+	}
+	if err := p.repeatUnkept(ctx, &index, started); err != nil {
 		return index, err
 	}
 	index.TookSeconds = time.Since(started).Seconds()
@@ -198,7 +215,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 }
 
 // repeatUnkept measures the missing runs of sections that were not kept once more: the disturbance or the failure may be over.
-func (p page) repeatUnkept(ctx context.Context, index *report.Index, done map[string]report.Section, started time.Time) error {
+func (p page) repeatUnkept(ctx context.Context, index *report.Index, started time.Time) error {
 	for i := range index.Sections {
 		made := &index.Sections[i]
 		one := *measure.Find(p.todo(), func(s section) bool { return s.name == made.Name })
@@ -206,7 +223,7 @@ func (p page) repeatUnkept(ctx context.Context, index *report.Index, done map[st
 		if p.Within > 0 {
 			own.Until = started.Add(p.Within)
 		}
-		if _, ok := done[one.name]; ok || one.fixed || made.Skipped != "" || notKept(*made) == "" || measure.Overdue(own.Until) {
+		if one.fixed || made.Skipped != "" || notKept(*made) == "" || measure.Overdue(own.Until) {
 			continue
 		}
 		fmt.Fprintf(p.Progress, "=== once more, %s: %s\n", one.name, one.about)
@@ -234,6 +251,27 @@ func claimFolder(dir string) (release func(), err error) {
 		return nil, fmt.Errorf("another weir bench measures for %s: wait until it ends, or choose another --dir (%w)", dir, err)
 	}
 	return func() { folder.Close() }, nil
+}
+
+// inOrder returns sections in the order in which they are measured if the time is limited: those with kept runs, then those that
+// are complete in time. What is cut off may have to be measured anew, on another machine.
+func (p page) inOrder(unmeasured []section) []section {
+	if p.end.IsZero() {
+		return unmeasured
+	}
+	begun := slices.DeleteFunc(slices.Clone(unmeasured), func(one section) bool { return p.counts[one.name].kept == 0 })
+	fresh := slices.DeleteFunc(slices.Clone(unmeasured), func(one section) bool { return p.counts[one.name].kept > 0 })
+	var complete, cut []section
+	left := p.For
+	for _, one := range append(begun, fresh...) {
+		if needed := p.remaining(one); needed <= left {
+			left -= needed
+			complete = append(complete, one)
+		} else {
+			cut = append(cut, one)
+		}
+	}
+	return append(complete, cut...)
 }
 
 // printUnmeasured prints how many of all sections are kept, and how long the unmeasured ones take, from started on.
@@ -273,16 +311,24 @@ func (p page) readJournals(todo []section, done map[string]report.Section) error
 	return nil
 }
 
-// readJournal reads and counts the runs of a section; nil if the section does not measure run by run.
+// readJournal reads and counts the runs of a section; nil if the section does not measure run by run, or if its runs are of another
+// host.
 func (p page) readJournal(one section) (*measure.Journal, error) {
 	if one.fixed {
 		return nil, nil
 	}
-	journal, err := measure.ReadJournal(filepath.Join(p.Dir, one.name+".runs.jsonl"), p.settings, func(was report.Settings) string {
+	path, where := filepath.Join(p.Dir, one.name+".runs.jsonl"), ""
+	journal, err := measure.ReadJournal(path, p.settings, func(was report.Settings) string {
+		where = cmp.Or(where, was.Elsewhere(p.settings.Host))
+		was.Host = p.settings.Host
 		return was.Difference(p.settings, one.parts()...)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if kept, runs := journal.Count(); where != "" {
+		p.elsewhere[one.name] = fmt.Sprintf("%d of %d runs were measured %s: go on there, or remove %s to measure them again here", kept, runs, where, path)
+		return nil, nil
 	}
 	journal.End, journal.Check = p.end, p.unreplaced
 	p.count(one, journal)
@@ -354,6 +400,7 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 		}
 		return made, nil
 	}
+	made.Host = &p.settings.Host
 	err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
 	if journal != nil && err == nil {
 		err = journal.Remove()
@@ -363,7 +410,7 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 
 func keptName(section string) string { return section + ".kept.json" }
 
-// readKept returns the complete sections of a folder. It refuses one that is of other settings.
+// readKept returns the complete sections of a folder. It refuses one that is of other settings; its host may differ.
 func readKept(dir string, todo []section, now report.Settings) (map[string]report.Section, error) {
 	done := map[string]report.Section{}
 	for _, one := range todo {
@@ -379,6 +426,8 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 		if err := json.Unmarshal(text, &found); err != nil || found.Section.Name != one.name {
 			return nil, fmt.Errorf("%s is no kept section %s (%w): remove it to measure it again", path, one.name, cmp.Or(err, errOtherSection))
 		}
+		found.Section.Host = new(found.Settings.Host)
+		found.Settings.Host = now.Host
 		if differs := found.Settings.Difference(now, one.parts()...); differs != "" {
 			return nil, fmt.Errorf("%s was measured with other settings: %s. Remove it to measure it again, or choose another --dir", path, differs)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,30 @@ func TestPublishGoesOn(t *testing.T) {
 	if must.Succeed(t, again.WriteClaims(&b)); b.String() != string(page) {
 		t.Error("the page is not what its JSON makes")
 	}
+	// A complete section of another kernel is not measured again: the page says which.
+	moveKept(t, filepath.Join(o.Dir, keptName("one")), "6.0-other")
+	printed.Reset()
+	_, err = Run(t.Context(), o)
+	must.Succeed(t, err)
+	page, err = os.ReadFile(filepath.Join(o.Dir, "claims.md"))
+	if want := "- one: measured with kernel 6.0-other\n"; err != nil || *ran != 1 || !strings.Contains(string(page), want) || strings.Count(string(page), ": measured with ") != 1 {
+		t.Errorf("%v, measured %d times; want %q in the page:\n%s", err, *ran, want, page)
+	}
+	text, err = os.ReadFile(filepath.Join(o.Dir, "claims.json"))
+	must.Succeed(t, err)
+	must.Succeed(t, json.Unmarshal(text, &again))
+	if got := again.Sections[1].Host.Kernel; got != "6.0-other" || again.Settings.Kernel == got || !strings.Contains(printed.String(), "one was measured with kernel 6.0-other\n") {
+		t.Errorf("the section is of kernel %s, the page of %s; printed: %s", got, again.Settings.Kernel, printed)
+	}
+}
+
+// moveKept replaces the kernel of the settings in a file.
+func moveKept(t *testing.T, path, kernel string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must.Succeed(t, err)
+	was := regexp.MustCompile(`"kernel": ?"[^"]*"`).Find(text) // the first one
+	must.Succeed(t, os.WriteFile(path, bytes.Replace(text, was, []byte(`"kernel":"`+kernel+`"`), 1), 0o644))
 }
 
 // inRuns returns a section of 20 runs that takes kept ones, calls cut in each other one, and keeps it. measured counts them.
@@ -146,7 +171,8 @@ func inRuns(name string, cut func()) (one section, measured *int) {
 }
 
 // TestPublishGoesOnInASection: runs before a cut-off are not measured again, also by another build of the same sources, which the
-// page names; their file is removed with the last one. Runs of other sources are refused.
+// page names; their file is removed with the last one. Runs of other sources are refused; those of another kernel are left, and other
+// sections are measured.
 func TestPublishGoesOnInASection(t *testing.T) {
 	o, printed := publishing(t, "v1")
 	ctx, cut := context.WithCancel(t.Context())
@@ -166,10 +192,27 @@ func TestPublishGoesOnInASection(t *testing.T) {
 		t.Errorf("runs of other sources: %v", err)
 	}
 	sources = kept + ",edge=7" // which the section does not measure
+	other := o
+	other.Dir = t.TempDir()
+	runsFile := filepath.Join(other.Dir, "one.runs.jsonl")
+	text, err := os.ReadFile(filepath.Join(o.Dir, "one.runs.jsonl"))
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(runsFile, text, 0o644))
+	moveKept(t, runsFile, "6.0-other")
+	more, ran := counted("more", report.Report{})
+	other.sections = []section{one, more}
+	writeProgram(t, o.WeirBinary, "weir version v1")
+	index, err := Run(t.Context(), other)
+	if want := "one: 8 of 20 runs were measured with kernel 6.0-other: go on there, or remove " + runsFile + " to measure them again here"; err != nil || *measured != 8 || *ran != 1 || !slices.Equal(index.Left, []string{want}) {
+		t.Errorf("%v: %d and %d runs, left %q", err, *measured, *ran, index.Left)
+	}
+	if kept, err := os.ReadFile(runsFile); err != nil || !strings.Contains(string(kept), "6.0-other") {
+		t.Errorf("%v: the runs of another kernel are gone: %s", err, kept)
+	}
 	o.Version = "v2"
 	writeProgram(t, o.WeirBinary, "weir version v2")
 	printed.Reset()
-	index, err := Run(t.Context(), o)
+	index, err = Run(t.Context(), o)
 	if err != nil || *measured != 20 || !strings.Contains(printed.String(), "one: 8 of 20 runs are kept, the rest takes about ") || !slices.Equal(index.Sections[0].Builds, []string{"v1", "v2"}) {
 		t.Errorf("%v after %d runs: %+v\n%s", err, *measured, index, printed)
 	}
@@ -276,7 +319,7 @@ func TestPublishKeepsGoodRuns(t *testing.T) {
 }
 
 // TestPublishEndsInTime: a run or a section that would not end in time is left for the next run, without an error and without a
-// page; what fits is measured.
+// page; what fits is measured, and first.
 func TestPublishEndsInTime(t *testing.T) {
 	o, printed := publishing(t, "v1")
 	o.For = 3 * time.Minute
@@ -306,13 +349,41 @@ func TestPublishEndsInTime(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(o.Dir, "claims.md")); err == nil {
 		t.Error("there is a page")
 	}
+	// What is complete in time comes before what is cut off; the page has all in their order.
+	if text := printed.String(); strings.Index(text, "=== 1 of 3, short") > strings.Index(text, "=== 2 of 3, one") || !strings.Contains(text, "=== 1 of 3, short") {
+		t.Errorf("what fits is not measured first:\n%s", text)
+	}
 	o.For = 0
-	if index, err := Run(t.Context(), o); err != nil || len(index.Left) != 0 || *measured != 15 || *ran != 1 || *shortRan != 1 {
+	if index, err := Run(t.Context(), o); err != nil || len(index.Left) != 0 || index.Sections[0].Name != "one" || *measured != 15 || *ran != 1 || *shortRan != 1 {
 		t.Errorf("%v: %d, %d, %d runs, left %q", err, *measured, *ran, *shortRan, index.Left)
 	}
 	o.Publish, o.For, o.Within = false, time.Hour, time.Hour
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "given with --publish") {
 		t.Errorf("for an hour without a page of claims: %v", err)
+	}
+}
+
+// TestPublishOrder: where the time is limited, sections with kept runs come first, then those that are complete in time.
+func TestPublishOrder(t *testing.T) {
+	p := page{Options: Options{For: 10 * time.Minute}, end: time.Now(), counts: map[string]runCount{"begun": {5, 10}}}
+	var todo []section
+	for _, one := range []struct {
+		name    string
+		minutes float64
+	}{{"long", 11}, {"six", 6}, {"begun", 8}, {"five", 5}, {"none", 0}} {
+		todo = append(todo, section{name: one.name, share: 60 * one.minutes, kind: kind{fixed: true}})
+	}
+	names := func(list []section) (text string) {
+		for _, one := range list {
+			text += one.name + " "
+		}
+		return text
+	}
+	if got, want := names(p.inOrder(todo)), "begun six none long five "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if p.end = (time.Time{}); names(p.inOrder(todo)) != names(todo) {
+		t.Errorf("without a limit: %q", names(p.inOrder(todo)))
 	}
 }
 
