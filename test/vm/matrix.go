@@ -138,7 +138,7 @@ var Machines = []Machine{
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...)},
-	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: append(slices.Clone(onARM), oneService)},
+	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: onARM},
 	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: onARM, MaySkip: withoutTypes},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
@@ -168,11 +168,11 @@ var programs = []Suite{
 	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
 
-// onARM are the suites of ARM machines: programs, identification of containers in five modes, shares, classes, and the restart
-// of an agent.
+// onARM are the suites of ARM machines: programs, identification of containers in five modes, shares, classes, the restart
+// of an agent, and a service of weir-edge.
 var onARM = append(slices.Clone(programs), Suite{Package: "./test/netns", Tag: TagNetNS,
 	Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|overlay)$/UDP|" +
-		"TestShares/10_Mbit|TestClassKeepsOthersShares/(EF_with_a_maximum|AF_and_BE)|TestContainersChangeWhileNoAgentRuns|TestKernelStateGolden"})
+		"TestShares/10_Mbit|TestClassKeepsOthersShares/(EF_with_a_maximum|AF_and_BE)|TestContainersChangeWhileNoAgentRuns|TestKernelStateGolden"}, oneService)
 
 // withoutRedirect: what a kernel does that cannot share received traffic.
 var withoutRedirect = []Suite{{Package: "./test/netns", Tag: TagNetNS, Run: "TestIncomingOnKernelWithout"}}
