@@ -84,7 +84,7 @@ export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 # How many tests that mostly wait run at a time.
 lanes=${WEIR_TEST_LANES:-2}
 timeout=${WEIR_TEST_TIMEOUT:-20m}
-vm_timeout=${WEIR_TEST_TIMEOUT:-3h} # others come first; each machine has its bounds
+vm_timeout=${WEIR_TEST_TIMEOUT:-5h} # others come first; each machine has its bounds
 records=$(mktemp -d)
 summary=$root/bin/testsummary
 

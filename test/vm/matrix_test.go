@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -147,7 +148,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	p.Lock()
 	defer p.Unlock()
 	ready := prepared{Machine: m, boot: Boot{
-		Arch: m.Arch, CPUTime: machineCPUTime, Timeout: machineTimeout, MemoryMegabytes: memoryMegabytes,
+		Arch: m.Arch, CPUTime: cmp.Or(m.cpuTime, machineCPUTime), Timeout: machineTimeout, MemoryMegabytes: memoryMegabytes,
 		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
 	}}
 	var err error
