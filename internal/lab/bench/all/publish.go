@@ -163,7 +163,10 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 		return index, err
 	}
 	for _, one := range todo {
-		if made, ok := done[one.name]; ok && index.Elsewhere(made) != "" {
+		if where := p.elsewhere[one.name]; where != "" {
+			index.Left = append(index.Left, one.name+": "+where)
+			fmt.Fprintf(options.Progress, "%s: %s\n", one.name, where)
+		} else if made, ok := done[one.name]; ok && index.Elsewhere(made) != "" {
 			fmt.Fprintf(options.Progress, "%s was measured %s\n", one.name, index.Elsewhere(made))
 		}
 	}
@@ -172,8 +175,11 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err := checkVersions(ctx, programs, options.Version); err != nil {
 		return index, err
 	}
-	unmeasured := p.inOrder(slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok }))
-	p.printUnmeasured(unmeasured, len(todo), started)
+	unmeasured := p.inOrder(slices.DeleteFunc(slices.Clone(todo), func(one section) bool {
+		_, ok := done[one.name]
+		return ok || p.elsewhere[one.name] != ""
+	}))
+	p.printUnmeasured(unmeasured, len(done), started)
 	for len(unmeasured) > 0 {
 		one := unmeasured[0]
 		own := options.of(one)
@@ -182,11 +188,6 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 		}
 		fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", len(todo)-len(unmeasured)+1, len(todo), one.name, one.about)
 		unmeasured = unmeasured[1:]
-		if where := p.elsewhere[one.name]; where != "" {
-			fmt.Fprintf(options.Progress, "  %s\n", where)
-			index.Left = append(index.Left, one.name+": "+where)
-			continue
-		}
 		made, err := p.measure(ctx, one, own)
 		if errors.Is(err, measure.ErrTimeIsUp) {
 			index.Left = append(index.Left, p.remains(one))
@@ -275,7 +276,7 @@ func (p page) inOrder(unmeasured []section) []section {
 }
 
 // printUnmeasured prints how many of all sections are kept, and how long the unmeasured ones take, from started on.
-func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) {
+func (p page) printUnmeasured(unmeasured []section, kept int, started time.Time) {
 	needed, more := time.Duration(0), time.Duration(0)
 	for _, one := range unmeasured {
 		_, again := p.estimatedTime(one)
@@ -287,7 +288,7 @@ func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) 
 		}
 	}
 	fmt.Fprintf(p.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
-		all, all-len(unmeasured), p.Dir, len(unmeasured), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+		len(p.todo()), kept, p.Dir, len(unmeasured), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
 	if more > 0 && p.Within+p.For == 0 {
 		fmt.Fprintf(p.Progress, "  and up to %v more if ratios stay undecided\n", more.Round(time.Minute))
 	}

@@ -206,6 +206,9 @@ func TestPublishGoesOnInASection(t *testing.T) {
 	if want := "one: 8 of 20 runs were measured with kernel 6.0-other: go on there, or remove " + runsFile + " to measure them again here"; err != nil || *measured != 8 || *ran != 1 || !slices.Equal(index.Left, []string{want}) {
 		t.Errorf("%v: %d and %d runs, left %q", err, *measured, *ran, index.Left)
 	}
+	if want := "2 sections: 0 are kept in " + other.Dir + ", 1 are to be measured"; !strings.Contains(printed.String(), want) {
+		t.Errorf("%q was not printed:\n%s", want, printed)
+	}
 	if kept, err := os.ReadFile(runsFile); err != nil || !strings.Contains(string(kept), "6.0-other") {
 		t.Errorf("%v: the runs of another kernel are gone: %s", err, kept)
 	}
