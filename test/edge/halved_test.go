@@ -4,10 +4,7 @@ package edge
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -16,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	agentclient "github.com/weir-project/weir/api/v1/client"
@@ -39,14 +34,14 @@ const (
 // viewers are users of the camera who follow it to the node where its minimum is in force, as a name
 // server does that goes by weir-edge.
 type viewers struct {
-	c     *cluster
-	began time.Time
+	c *cluster
 	// pauses are those of the machine, which explain what viewers lack; nil if it has none.
 	pauses *testbed.PauseWatch
 
+	// frames are the camera's.
+	frames *frames
+
 	mu sync.Mutex
-	// frames are the bytes that came in, by slots since began.
-	frames []uint64
 	// at is the node that they connect to; leave ends that.
 	at    int
 	leave func()
@@ -62,82 +57,19 @@ type viewed struct {
 	promised bool
 }
 
-const (
-	viewPeriod = 50 * time.Millisecond
-	frameSlot  = 10 * time.Millisecond
-)
-
-// countFrames counts what comes in from a node for the viewers, in bytes of frames as the node's uplink
-// counts them and by the kernel's clock, until ctx ends.
-func (v *viewers) countFrames(ctx context.Context, t *testing.T, node int) (count func()) {
-	t.Helper()
-	var fd int
-	must.Succeed(t, testbed.InNetNS(v.c.host.NetNSPath(), func() error {
-		link, err := net.InterfaceByName(v.c.nodes[node].HostInterface)
-		if err != nil {
-			return err
-		}
-		const all = 0x0300 // ETH_P_ALL in the network's order: a bridge takes what is of one protocol
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		filter := []unix.SockFilter{ // TCP from the camera's port
-			{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 9}, {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.IPPROTO_TCP, Jf: 4},
-			{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}, {Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 0},
-			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: cameraPort, Jf: 1}, {Code: unix.BPF_RET | unix.BPF_K, K: 1 << 18}, {Code: unix.BPF_RET | unix.BPF_K, K: 0},
-		}
-		return errors.Join(
-			unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
-	}))
-	return func() {
-		defer unix.Close(fd)
-		buffer, control := make([]byte, 64), make([]byte, 64)
-		for ctx.Err() == nil {
-			n, length, _, _, err := unix.Recvmsg(fd, buffer, control, unix.MSG_TRUNC)
-			if err != nil {
-				continue
-			}
-			_, stamp, _, err := unix.ParseOneSocketControlMessage(control[:length])
-			if err != nil || len(stamp) < 16 {
-				continue // no time is no frame, and fails the test
-			}
-			at := time.Unix(int64(binary.NativeEndian.Uint64(stamp)), int64(binary.NativeEndian.Uint64(stamp[8:])))
-			const headers, segment, ethernet = 52, 1448, 14
-			segments := max(1, (n-headers+segment-1)/segment)
-			v.count(at, uint64(n+(segments-1)*headers+segments*ethernet))
-		}
-	}
-}
-
-func (v *viewers) count(at time.Time, bytes uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	slot := v.slot(at)
-	for len(v.frames) <= slot {
-		v.frames = append(v.frames, 0)
-	}
-	if slot >= 0 {
-		v.frames[slot] += bytes
-	}
-}
-
-func (v *viewers) slot(at time.Time) int { return int(at.Round(0).Sub(v.began) / frameSlot) }
+const viewPeriod = 50 * time.Millisecond
 
 // view lets viewers come, until end is called.
 func (c *cluster) view(t *testing.T) (v *viewers, end func()) {
-	v = &viewers{c: c, at: -1, began: time.Now().Round(0)}
+	v = &viewers{c: c, at: -1, frames: newFrames()}
 	var err error
 	v.pauses, err = testbed.StartPauseWatch(t.Context(), harness.Program(t), testbed.LeastPause)
 	must.Succeed(t, err)
 	t.Cleanup(func() { v.pauses.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	var looking sync.WaitGroup
-	for node := range c.nodes {
-		looking.Go(v.countFrames(ctx, t, node))
+	for _, node := range c.nodes {
+		looking.Go(v.frames.watch(ctx, t, c.host.NetNSPath(), node.HostInterface, cameraPort))
 	}
 	looking.Go(func() {
 		ticker := time.NewTicker(viewPeriod)
@@ -237,12 +169,8 @@ func (v *viewers) seconds(since time.Time, step time.Duration) (list []second) {
 			break
 		}
 		next = a.at.Add(step)
-		bits := 0.0
-		for slot := v.slot(a.at); slot < min(v.slot(a.at.Add(time.Second)), len(v.frames)); slot++ {
-			bits += float64(v.frames[slot]) * 8
-		}
 		list = append(list, second{
-			at: a.at, always: !slices.ContainsFunc(v.seen[i:end+1], func(x viewed) bool { return !x.promised }), bps: bits,
+			at: a.at, always: !slices.ContainsFunc(v.seen[i:end+1], func(x viewed) bool { return !x.promised }), bps: v.frames.bits(a.at),
 			paused: v.pauses.Total(a.ns-viewPeriod.Nanoseconds(), v.seen[end].ns) * time.Duration(runtime.NumCPU()),
 		})
 	}

@@ -390,10 +390,12 @@ func (s *switched) takeOver(t *testing.T, service string) {
 }
 
 // TestLinksKernel: weir-edge has promised the minimum of a service whose users are two switches away. With
-// the uplink and all links on the way overloaded by others, users have it in every second; and when a link
-// is cut, in every second that begins a second later.
+// the uplink and all links on the way overloaded by others, its frames come in at the users at that rate in every
+// second; and when a link is cut, in every second that begins a second later.
 func TestLinksKernel(t *testing.T) {
+	const videoPort, backupPort = 8080, 9000
 	const minBPS, windows = 5e6, 8
+	const settle = 50 * time.Millisecond // in which counted frames are read
 	if !hasKernelDatapath() {
 		t.Skip("this kernel has no module openvswitch loaded: the suite machines has one that has")
 	}
@@ -402,13 +404,13 @@ func TestLinksKernel(t *testing.T) {
 	}
 	s := newSwitched(t, "10mbit")
 	s.startManager(t)
-	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "5mbit"})))
+	must.Succeed(t, s.deploy(t, specification("video", heavyImage, videoPort, 50, map[string]string{"weir.min": "5mbit"})))
 	s.promise(t, "in force", func(p v1.SDNPromise) bool {
 		return p.State == v1.PromiseInForce && p.Expires == nil && p.MinBPS == minBPS && len(p.Path) == 2
 	})
 	s.awaitRunning(t, "video", 1, 30*time.Second)
 	_, err := s.engine.Run(t.Context(), testbed.RunOptions{
-		Name: "backup", Image: heavyImage, PublishTCP: map[uint16]uint16{9000: 80}, Labels: map[string]string{"weir.weight": "1000"},
+		Name: "backup", Image: heavyImage, PublishTCP: map[uint16]uint16{backupPort: 80}, Labels: map[string]string{"weir.weight": "1000"},
 		Args: []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "8", "--queue", "8", "--bytes", "50000000"},
 	})
 	must.Succeed(t, err)
@@ -418,51 +420,45 @@ func TestLinksKernel(t *testing.T) {
 	var crowds sync.WaitGroup
 	defer crowds.Wait()
 	defer cancel()
-	var video, backup atomic.Uint64
-	crowd := func(port, users int, received *atomic.Uint64) {
+	video, backup := newFrames(), newFrames()
+	crowd := func(port uint16, users int, received *frames) {
+		crowds.Go(received.watch(ctx, t, s.user.NetNSPath(), "eth0", port))
 		crowds.Go(func() {
-			profile.Crowd{URL: fmt.Sprintf("http://%s:%d/", linkNode, port), Users: users, Timeout: time.Hour, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := s.dial(ctx, network, address)
-				return &traffic.CountedConn{Conn: conn, Bytes: received}, err
-			}}.Run(ctx)
+			profile.Crowd{URL: fmt.Sprintf("http://%s:%d/", linkNode, port), Users: users, Timeout: time.Hour, Dial: s.dial}.Run(ctx)
 		})
 	}
 	others := [2]atomic.Uint64{}
 	for i, bridge := range []string{"br1", "br2"} { // over the link between the switches, and at the users' port only
 		s.overload(ctx, t, s.host(t, bridge, fmt.Sprint("other", i), 8, fmt.Sprintf("198.18.66.%d", 11+i)), 9100+i, &others[i])
 	}
-	crowd(9000, 4, &backup)
-	crowd(8080, 8, &video)
+	crowd(backupPort, 4, backup)
+	crowd(videoPort, 8, video)
 	time.Sleep(4 * time.Second)
-	const segmentBytes, headerBytes = 1448, 66
-	rate := func(bytes uint64, passed time.Duration) float64 {
-		return 8 * float64(bytes) / passed.Seconds() * (segmentBytes + headerBytes) / segmentBytes
-	}
-	served := func(what string, windows int) (bySecond []float64) {
-		first, last, began := [3]uint64{backup.Load(), others[0].Load(), others[1].Load()}, video.Load(), time.Now()
-		for at := began; len(bySecond) < windows; {
-			time.Sleep(time.Second)
-			now, passed := video.Load(), time.Since(at)
-			bySecond = append(bySecond, rate(now-last, passed))
-			last, at = now, time.Now()
+	served := func(what string) (bySecond []float64) {
+		others0, others1, began := others[0].Load(), others[1].Load(), time.Now()
+		time.Sleep(windows*time.Second + settle)
+		var backups []float64
+		for i := range windows {
+			at := began.Add(time.Duration(i) * time.Second)
+			bySecond, backups = append(bySecond, video.bits(at)), append(backups, backup.bits(at))
 		}
-		passed := time.Since(began)
-		t.Logf("%s: of %.3g bit/s users have by the second %.4g; the backup has %.3g, others %.3g and %.3g", what, minBPS, bySecond,
-			rate(backup.Load()-first[0], passed), rate(others[0].Load()-first[1], passed), rate(others[1].Load()-first[2], passed))
+		mean := func(bytes uint64) float64 { return 8 * float64(bytes) / time.Since(began).Seconds() }
+		t.Logf("%s: of %.3g bit/s users have by the second %.4g, the backup has %.3g; others have %.3g and %.3g", what, minBPS, bySecond,
+			backups, mean(others[0].Load()-others0), mean(others[1].Load()-others1))
 		return bySecond
 	}
-	bySecond := served("on the short path", windows)
+	bySecond := served("on the short path")
 	t.Log(s.must(t, "explain", "video"))
-	cut, before := time.Now(), video.Load()
+	cut := time.Now()
 	s.ip(t, "link", "set", "c12", "down")
 	s.placed(t, "video", otherPath...)
 	s.promise(t, "in force on the other path", func(p v1.SDNPromise) bool { return p.State == v1.PromiseInForce && len(p.Path) == 3 })
 	moved := time.Since(cut)
 	time.Sleep(time.Until(cut.Add(time.Second)))
-	if t.Logf("in force on the other path %v after the cut; in the second after it users have %.4g", moved, rate(video.Load()-before, time.Since(cut))); moved > time.Second {
+	bySecond = append(bySecond, served("on the other path")...)
+	if t.Logf("in force on the other path %v after the cut; in the second after it users have %.4g", moved, video.bits(cut)); moved > time.Second {
 		t.Error("that is late")
 	}
-	bySecond = append(bySecond, served("on the other path", windows)...)
 	for _, bps := range bySecond {
 		if bps < 0.99*minBPS {
 			t.Errorf("users have %.4g of %.4g bit/s", bps, minBPS)
