@@ -32,8 +32,10 @@ var (
 	resultsDir = filepath.Join(treeRoot, "docs/measurements/results")
 	madePart   = regexp.MustCompile(`(?s)(<!-- figures: from ([\w-]+) -->\n).*?(\n<!-- figures: end -->)`)
 	onlyFlag   = regexp.MustCompile(` --only ([^'].*?)( --|$)`)
-	commitHash = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
-	keptKeys   = []string{
+	// eveningFlag says where and for how long a part of a night was measured, on which no figure depends.
+	eveningFlag = regexp.MustCompile(` --(dir|for) \S+`)
+	commitHash  = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+	keptKeys    = []string{
 		"format", "title", "note", "command", "started_at", "took_seconds", "seed", "repeat", "environment", "runs", "repeated_runs", "paused_runs",
 		"disturbed_runs", "verdicts", "quantities", "suite", "duration_s", "warmup_s", "results",
 	}
@@ -373,7 +375,8 @@ func functions(r results, page string) template.FuncMap {
 		"list": func(args ...string) []string { return args },
 		"command": func(file string) (string, error) {
 			from, err := r.find(file)
-			return onlyFlag.ReplaceAllString(strings.NewReplacer(" --no-verdict", "", " -o json", "").Replace(from.Command), " --only '$1'$2"), err
+			shown := eveningFlag.ReplaceAllString(strings.NewReplacer(" --no-verdict", "", " -o json", "").Replace(from.Command), "")
+			return onlyFlag.ReplaceAllString(shown, " --only '$1'$2"), err
 		},
 		"build": func(file string) (string, error) { from, err := r.find(file); return from.Environment.Weir, err },
 		// given is a definition: an aim, a rate, a tolerance.
@@ -594,7 +597,7 @@ func TestFilled(t *testing.T) {
 			t.Errorf("%s: %v: %q", figures, err, got)
 		}
 	}
-	r["a"] = result{Report: report.Report{Provenance: report.Provenance{Command: "weir bench s --only a|b c --no-verdict -o json"}}}
+	r["a"] = result{Report: report.Report{Provenance: report.Provenance{Command: "weir bench s --dir /n --only a|b c --for 1h --no-verdict -o json"}}}
 	if got, _, err := filled(r, page, `{{define "p"}}{{command "a"}}{{end}}`); err != nil || !strings.Contains(got, "\nweir bench s --only 'a|b c'\n") {
 		t.Errorf("%v: %q", err, got)
 	}
