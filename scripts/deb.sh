@@ -10,8 +10,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-# shellcheck source=scripts/release.sh
-. scripts/release.sh
+# shellcheck source=scripts/packaging.sh
+. scripts/packaging.sh
 new_stage "deb-$arch"
 umask 022
 programs=()

@@ -13,8 +13,8 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=scripts/release.sh
-. scripts/release.sh
+# shellcheck source=scripts/packaging.sh
+. scripts/packaging.sh
 image=${IMAGE:-weir}
 case $image in
 weir) programs=(weir) command='"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--config","/etc/weir/weir.yaml"],' ;;
