@@ -123,7 +123,8 @@ func (c cut) off(t *testing.T, o Options, name string) {
 		return bytes.Count(text, []byte("\n"))
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCutPageGoesOn$")
-	cmd.Env = append(os.Environ(), cutDir+"="+o.Dir, cutProgram+"="+o.WeirBinary, cutSection+"="+name)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), // a killed process leaves its folders
+		cutDir+"="+o.Dir, cutProgram+"="+o.WeirBinary, cutSection+"="+name)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second // programs of a killed process have its output, until the next one ends them
