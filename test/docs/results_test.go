@@ -37,7 +37,7 @@ var (
 	commitHash  = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 	keptKeys    = []string{
 		"format", "title", "note", "command", "started_at", "took_seconds", "seed", "repeat", "environment", "runs", "repeated_runs", "paused_runs",
-		"disturbed_runs", "verdicts", "quantities", "suite", "duration_s", "warmup_s", "results",
+		"disturbed_runs", "verdicts", "claims", "quantities", "suite", "duration_s", "warmup_s", "results",
 	}
 )
 
@@ -88,10 +88,11 @@ func trimmed(data []byte) (string, error) {
 			continue
 		}
 		fmt.Fprintf(&b, ",\n%q: ", key)
-		var list []json.RawMessage
-		if json.Unmarshal(value, &list) != nil {
-			list = []json.RawMessage{value}
-		} else {
+		list, isList := []json.RawMessage{value}, bytes.HasPrefix(bytes.TrimSpace(value), []byte("["))
+		if isList {
+			if err := json.Unmarshal(value, &list); err != nil {
+				return "", err
+			}
 			b.WriteString("[\n")
 		}
 		for i, one := range list {
@@ -104,7 +105,7 @@ func trimmed(data []byte) (string, error) {
 				b.WriteString(",\n")
 			}
 		}
-		if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
+		if isList {
 			b.WriteString("\n]")
 		}
 	}
@@ -172,18 +173,62 @@ func (r results) ratio(file, of, peer, over string) (ratio, error) {
 	return ratio{}, fmt.Errorf("%s.json has no ratio of %s to %s in %q", file, peer, over, of)
 }
 
-// verdict returns what was measured for a target.
-func (r results) verdict(file, target string) (string, error) {
+func (r results) verdict(file, target string) (report.Verdict, error) {
 	from, err := r.find(file)
 	if err != nil {
-		return "", err
+		return report.Verdict{}, err
 	}
 	for _, v := range from.Verdicts {
 		if v.Target == target {
-			return v.Measured, nil
+			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%s.json has no target %q", file, target)
+	return report.Verdict{}, fmt.Errorf("%s.json has no target %q", file, target)
+}
+
+// claims returns those whose place in the paper matches and that begin with a text, one at least.
+func (r results) claims(file, where, says string) ([]report.Claim, error) {
+	from, err := r.find(file)
+	if err != nil {
+		return nil, err
+	}
+	place := regexp.MustCompile("^(?:" + where + ")$")
+	list := slices.DeleteFunc(slices.Clone(from.Claims), func(c report.Claim) bool {
+		return !place.MatchString(c.Where) || !strings.HasPrefix(c.Says, says)
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no claim of %s begins with %q in %q", file, says, where)
+	}
+	return list, nil
+}
+
+// judgements says how many claims have which judgement.
+func judgements(claims []report.Claim) string {
+	var said []string
+	for _, judgement := range report.Judgements() {
+		n := 0
+		for _, c := range claims {
+			if c.Judgement == judgement {
+				n++
+			}
+		}
+		if n > 0 {
+			said = append(said, fmt.Sprintf("%d %s", n, judgement))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// relativeErrors returns those of all values of the claims whose ideal is known.
+func relativeErrors(claims []report.Claim) (all []float64) {
+	for _, c := range claims {
+		for _, v := range c.Values {
+			if v.Ideal != nil && v.Measured != nil {
+				all = append(all, math.Abs(*v.Measured / *v.Ideal - 1))
+			}
+		}
+	}
+	return all
 }
 
 // miss is a verdict on a target that is missed or undecided, and the result that it is from.
@@ -197,7 +242,7 @@ func (m miss) worse(than miss) bool {
 	if m.Undecided != than.Undecided {
 		return than.Undecided
 	}
-	least := strings.HasPrefix(m.Limit, "at least")
+	least := strings.Contains(m.Limit, "at least")
 	amount := func(m miss) float64 {
 		value := math.Inf(1) // no number: the change did not settle
 		if _, err := fmt.Sscan(m.Measured, &value); err == nil && least {
@@ -235,8 +280,13 @@ func (r results) paused(file string) (string, error) {
 	if from.PausedRuns > 0 {
 		said = append(said, fmt.Sprintf("a processor stood still in %d of %d runs", from.PausedRuns, from.Runs))
 	}
-	if others := len(from.DisturbedRuns); others > 0 {
-		said = append(said, fmt.Sprintf("others used the machine in %d of %d runs", others, from.Runs+from.RepeatedRuns))
+	disturbed := map[string]bool{} // by run: older builds name each attempt
+	for _, one := range from.DisturbedRuns {
+		run, _, _ := strings.Cut(one, ": others took ")
+		disturbed[run] = true
+	}
+	if len(disturbed) > 0 {
+		said = append(said, fmt.Sprintf("others used the machine in %d of %d runs", len(disturbed), from.Runs))
 	}
 	if err != nil || said == nil {
 		return "", err
@@ -289,11 +339,17 @@ func atMost(limit float64, values []float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v > limit })
 }
 
-// functions are those of figures.tmpl. They fail where a page does not name the build of a figure.
-func functions(r results, page string) template.FuncMap {
+// functions are those of figures.tmpl. They fail where a page does not name the build of a figure, and note in used from which
+// results figures are.
+func functions(r results, page string, used map[string]bool) template.FuncMap {
 	number := func(format string, scale, value float64) string { return fmt.Sprintf(format, value*scale) }
+	note := func(file string) string { used[file] = true; return file }
 	return template.FuncMap{
-		"quantities": r.quantities, "ratio": r.ratio, "verdict": r.verdict, "missed": r.missed, "paused": r.paused,
+		"quantities": func(file, of, name string) ([]report.Quantity, error) { return r.quantities(note(file), of, name) },
+		"ratio":      func(file, of, peer, over string) (ratio, error) { return r.ratio(note(file), of, peer, over) },
+		"verdict":    func(file, target string) (report.Verdict, error) { return r.verdict(note(file), target) },
+		"claims":     func(file, where, says string) ([]report.Claim, error) { return r.claims(note(file), where, says) },
+		"missed":     r.missed, "paused": r.paused, "judgements": judgements, "relativeErrors": relativeErrors,
 		"values": valuesOf, "medians": mediansOf, "excess": excess, "excesses": excesses, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
@@ -331,6 +387,10 @@ func functions(r results, page string) template.FuncMap {
 			}
 			return text, nil
 		},
+		"limit": func(target string) (float64, error) {
+			_, bound, err := bench.Limit(target)
+			return bound, err
+		},
 		"aim": func(target string) (string, error) {
 			text, _, err := bench.Limit(target)
 			return text, err
@@ -363,6 +423,19 @@ func functions(r results, page string) template.FuncMap {
 		"spread": func(format string, scale float64, list []report.Quantity) string {
 			values := valuesOf(list)
 			return fmt.Sprintf("%s (%s to %s)", number(format, scale, medianOf(values)), number(format, scale, slices.Min(values)), number(format, scale, slices.Max(values)))
+		},
+		"aboveIdeal": func(v report.Value) (float64, error) {
+			if v.Measured == nil || v.Ideal == nil {
+				return 0, fmt.Errorf("%s has no ideal, or was not measured", v.Name)
+			}
+			return *v.Measured - *v.Ideal, nil
+		},
+		// value is a claim's with its lowest and highest round.
+		"value": func(format string, scale float64, v report.Value) (string, error) {
+			if v.Measured == nil || v.Low == nil || v.High == nil {
+				return "", fmt.Errorf("%s was not measured in rounds", v.Name)
+			}
+			return fmt.Sprintf("%s (%s to %s)", number(format, scale, *v.Measured), number(format, scale, *v.Low), number(format, scale, *v.High)), nil
 		},
 		// interval is the median of a ratio with its interval.
 		"interval": func(format string, scale float64, r ratio) string {
@@ -486,7 +559,8 @@ func constants(pipe *parse.PipeNode) (found []string) {
 
 // filled returns a page with its parts made anew, and their names.
 func filled(r results, text, figures string) (page string, parts []string, err error) {
-	made, err := template.New("figures").Funcs(functions(r, text)).Parse(figures)
+	used := map[string]bool{}
+	made, err := template.New("figures").Funcs(functions(r, text, used)).Parse(figures)
 	if err != nil {
 		return "", nil, err
 	}
@@ -502,6 +576,11 @@ func filled(r results, text, figures string) (page string, parts []string, err e
 		parts = append(parts, match[2])
 		return match[1] + "\n" + strings.Trim(b.String(), "\n") + "\n" + match[3]
 	})
+	for file := range used {
+		if build := r[file].Environment.Weir; err == nil && !strings.Contains(page, "`"+build+"`") {
+			err = fmt.Errorf("no part names the build %s of %s.json", build, file)
+		}
+	}
 	return page, parts, err
 }
 
@@ -542,51 +621,69 @@ func TestResults(t *testing.T) {
 // the page does not name are refused.
 func TestFilled(t *testing.T) {
 	r := results{"a": {Report: report.Report{
-		Provenance: report.Provenance{Runs: 4, PausedRuns: 1},
-		Verdicts:   []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "2 %", Where: "here"}, {Target: "u", Met: true}},
+		Provenance: report.Provenance{Runs: 4, RepeatedRuns: 2, PausedRuns: 1, DisturbedRuns: []string{
+			"x: idle, round 1: others took 9 % of the processors", "x: idle, round 1: others took 7 % of the processors",
+		}},
+		Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "2 %", Where: "here"}, {Target: "u", Met: true}},
 		Quantities: []report.Quantity{
 			{Case: "x: idle", Name: "n", Values: []float64{1, 2, 30}},
 			{Case: "x: busy", Name: "n", Values: []float64{7, 7.5}},
+		},
+		Claims: []report.Claim{
+			{Where: "w", Says: "It is two.", Judgement: report.Reproduced, Values: []report.Value{{Name: "v", Ideal: new(2.0), Measured: new(3.0), Low: new(1.0), High: new(4.0)}}},
+			{Where: "w, x", Says: "It is so.", Judgement: report.NotMeasured, Values: []report.Value{{Name: "v", Ideal: new(2.0)}}},
 		},
 	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
 		{Target: "t", Limit: "at most 1 %", Measured: "9 %", Undecided: true},
 		{Target: "least", Limit: "at least 9 %", Measured: "never"}, {Target: "least", Limit: "at least 9 %", Measured: "3 %"},
 	}}}}
+	for file, one := range r {
+		one.Environment.Weir = "0123abc"
+		r[file] = one
+	}
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
-		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                              "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs)",
-		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:             "[5.25]",
-		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                            "2",
-		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                  "5, **2**",
-		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                       "3 ms, 4 ms",
-		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                   "",
-		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                      "",
-		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                "",
-		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                "",
-		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                         "",
-		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                             "",
-		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                                   "",
-		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                                   "",
-		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                         "",
-		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                                       "",
-		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                                     "",
-		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                                        "",
-		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                                        "",
-		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                                   "",
-		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                                  "",
-		`{{define "p"}}{{3}} ms{{end}}`:                                                                           "",
-		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                         "",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged 7.4 "%.1f" 1}}{{end}}`:                    "**7.2 (7.5)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.1 "%.1f" 1}}{{end}}`:                   "**7.2 (7.0)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.0 "%.1f" 1}}{{end}}`:                   "7.2 (7.0)",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "share error" "%.1f" 1}}{{end}}`:          "**7.2 (7.5)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "no target" "%.1f" 1}}{{end}}`:            "",
-		`{{define "p"}}{{aim "share error"}}{{end}}`:                                                              "at most 1 %",
-		`{{define "p"}}{{aim "no target"}}{{end}}`:                                                                "",
-		`{{define "p"}}{{excesses (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:           "[5 5.5]",
-		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: idle" "n" | values) 4}}{{end}}`: "3 of 4 in time; median 16 ms; 1 not before the next change",
-		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`: "2 of 5 in time; median not before the next change; 3 not before the next change",
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                                                                              "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:                                                    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs; others used the machine in 1 of 4 runs)",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:                                                             "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                                                                            "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                                                                  "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                                                                       "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                                                                   "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                                                                      "",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                                                                "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                                                                "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                                                                         "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                                                                             "",
+		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                                                                                   "",
+		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                                                                                   "",
+		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                                                                         "",
+		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                                                                                       "",
+		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                                                                                     "",
+		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                                                                                        "",
+		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                                                                                        "",
+		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                                                                                   "",
+		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                                                                                  "",
+		`{{define "p"}}{{3}} ms{{end}}`:                                                                                                                           "",
+		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                                                                         "",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged 7.4 "%.1f" 1}}{{end}}`:                                                                    "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.1 "%.1f" 1}}{{end}}`:                                                                   "**7.2 (7.0)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.0 "%.1f" 1}}{{end}}`:                                                                   "7.2 (7.0)",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "share error" "%.1f" 1}}{{end}}`:                                                          "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "no target" "%.1f" 1}}{{end}}`:                                                            "",
+		`{{define "p"}}{{aim "share error"}}{{end}}`:                                                                                                              "at most 1 %",
+		`{{define "p"}}{{limit "share error"}}{{end}}`:                                                                                                            "0.01",
+		`{{define "p"}}{{aim "no target"}}{{end}}`:                                                                                                                "",
+		`{{define "p"}}{{excesses (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:                                                           "[5 5.5]",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: idle" "n" | values) 4}}{{end}}`:                                                 "3 of 4 in time; median 16 ms; 1 not before the next change",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`:                                                 "2 of 5 in time; median not before the next change; 3 not before the next change",
+		`{{define "p"}}{{with index (claims "a" "w" "It") 0}}{{.Where}}{{range .Values}}: {{number "%.0f" 1 .Ideal}}, {{value "%.0f" 10 .}}{{end}}{{end}}{{end}}`: "w: 2, 30 (10 to 40)",
+		`{{define "p"}}{{claims "a" "w.*" "" | judgements}}; {{claims "a" "w.*" "It" | relativeErrors}}{{end}}`:                                                   "1 reproduced, 1 not measured; [0.5]",
+		`{{define "p"}}{{aboveIdeal (index (index (claims "a" "w" "It") 0).Values 0)}}{{end}}`:                                                                    "1",
+		`{{define "p"}}{{aboveIdeal (index (index (claims "a" "w, x" "It") 0).Values 0)}}{{end}}`:                                                                 "",
+		`{{define "p"}}{{claims "a" "w" "It is so"}}{{end}}`:                                                                                                      "",
+		`{{define "p"}}{{claims "b" "w" "It"}}{{end}}`:                                                                                                            "",
+		`{{define "p"}}{{value "%.0f" 1 (index (index (claims "a" "w, x" "It") 0).Values 0)}}{{end}}`:                                                             "",
 		`{{define "q"}}{{end}}`: "",
 	} {
 		got, parts, err := filled(r, page, figures)
@@ -597,12 +694,21 @@ func TestFilled(t *testing.T) {
 			t.Errorf("%s: %v: %q", figures, err, got)
 		}
 	}
+	built := r["a"]
+	built.Environment.Weir = "9876fed"
+	r["a"] = built
+	if _, _, err := filled(r, page, `{{define "p"}}{{quantities "a" "x: idle" "n" | values}}{{end}}`); err == nil {
+		t.Error("a build that the page does not name is accepted")
+	}
+	if _, _, err := filled(r, page, `{{define "p"}}{{quantities "a" "x: idle" "n" | values}}, `+"`{{build \"a\"}}`{{end}}"); err != nil {
+		t.Error(err)
+	}
 	r["a"] = result{Report: report.Report{Provenance: report.Provenance{Command: "weir bench s --dir /n --only a|b c --for 1h --no-verdict -o json"}}}
 	if got, _, err := filled(r, page, `{{define "p"}}{{command "a"}}{{end}}`); err != nil || !strings.Contains(got, "\nweir bench s --only 'a|b c'\n") {
 		t.Errorf("%v: %q", err, got)
 	}
-	const whole = `{"format": 1, "plots": [1], "quantities": [{"case": "c"}, {"case": "d"}], "results": [{"peer": "a", "shares": []}, {"peer": "b", "ratios": [{"over": "n", "count": 1, "median": 2, "low": null, "high": null, "x": 1}]}]}`
-	const want = "{\n\"format\": 1,\n\"quantities\": [\n{\"case\":\"c\"},\n{\"case\":\"d\"}\n],\n\"results\": [\n" +
+	const whole = `{"format": 1, "verdicts": null, "plots": [1], "quantities": [{"case": "c"}, {"case": "d"}], "results": [{"peer": "a", "shares": []}, {"peer": "b", "ratios": [{"over": "n", "count": 1, "median": 2, "low": null, "high": null, "x": 1}]}]}`
+	const want = "{\n\"format\": 1,\n\"verdicts\": null,\n\"quantities\": [\n{\"case\":\"c\"},\n{\"case\":\"d\"}\n],\n\"results\": [\n" +
 		"{\"group\":\"\",\"case\":\"\",\"peer\":\"b\",\"ratios\":[{\"over\":\"n\",\"count\":1,\"median\":2,\"low\":null,\"high\":null}]}\n]\n}\n"
 	without, err := trimmed([]byte(`{"format": 1, "results": [{"peer": "a"}]}`))
 	must.Succeed(t, err)
