@@ -636,6 +636,7 @@ func TestFilled(t *testing.T) {
 	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
 		{Target: "t", Limit: "at most 1 %", Measured: "9 %", Undecided: true},
 		{Target: "least", Limit: "at least 9 %", Measured: "never"}, {Target: "least", Limit: "at least 9 %", Measured: "3 %"},
+		{Target: "last", Limit: "9 % at least", Measured: "8 %"}, {Target: "last", Limit: "9 % at least", Measured: "3 %"},
 	}}}}
 	for file, one := range r {
 		one.Environment.Weir = "0123abc"
@@ -644,7 +645,7 @@ func TestFilled(t *testing.T) {
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
 		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                                                                              "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:                                                    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs; others used the machine in 1 of 4 runs)",
+		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:                                                    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first; 3 %, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs; others used the machine in 1 of 4 runs)",
 		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:                                                             "[5.25]",
 		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                                                                            "2",
 		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                                                                  "5, **2**",
