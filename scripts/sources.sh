@@ -1,7 +1,8 @@
 #!/bin/bash
-# Prints hashes of what published figures depend on, as `bpf=HASH,agent=HASH,edge=HASH,sdn=HASH,bench=HASH`: bpf/, the
-# packages of this module that are linked into the agent, and those that weir-edge, weir-sdn and the bench each have besides
-# the ones before; go.mod stands for all others.
+# Prints hashes of what published figures depend on, as `bpf=HASH,agent=HASH,edge=HASH,sdn=HASH,bench=HASH,judge=HASH`: bpf/,
+# the packages of this module that are linked into the agent, and those that weir-edge, weir-sdn and the bench each have besides
+# the ones before; go.mod stands for all others. Files of the bench that only judge what papers claim, or make reports, are
+# judge: when they change, a night is judged again, and measured no more.
 #
 # sources.sh --check FILE refuses a page of claims (claims.json) of other sources, or one that says
 # that it must not be published.
@@ -9,16 +10,19 @@ set -euo pipefail
 root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 cd "$root"
 
-# files PROGRAM: of its packages, what the compiler reads, the same on each machine.
+# files PROGRAM: of its packages, what the compiler reads, by the path from here, the same on each machine.
 files() {
 	# shellcheck disable=SC2016 # a template of Go
 	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 scripts/with-go.sh go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}
 {{end}}{{range .EmbedFiles}}{{$d}}/{{.}}
-{{end}}{{end}}{{end}}' "./cmd/$1" | grep . | LC_ALL=C sort -u
+{{end}}{{end}}{{end}}' "./cmd/$1" | grep . | sed "s|^$root/||" | LC_ALL=C sort -u
 }
 
-# digest: of files, by their path from here and their contents.
-digest() { sed "s|^$root/||" | tr '\n' '\0' | xargs -0 sha256sum | sha256sum | cut -c1-16; }
+# digest: of files, by their paths and contents.
+digest() { tr '\n' '\0' | xargs -0 sha256sum | sha256sum | cut -c1-16; }
+
+# judges: files that judge claims, and so choose cases for them, and that make reports. They measure nothing.
+judges='^internal/lab/(bench/(claim/[a-z]*|claim_(qcon|cntc)|findings|(llq|netmodes|picasso)/claims|all/(judge|publish|unclaimed))|report/(claims|html|index|report|text))\.go$|^internal/lab/report/(index|page)\.[a-z.]*$'
 
 sources() {
 	local before list part program own
@@ -27,10 +31,10 @@ sources() {
 	for part in edge sdn bench; do
 		program=weir-${part/bench/lab}
 		own=$(LC_ALL=C comm -13 <(echo "$before") <(files "$program"))
-		list+=,$part=$(digest <<<"$own")
 		before=$(printf '%s\n' "$before" "$own" | LC_ALL=C sort -u)
+		list+=,$part=$(grep -vE "$judges" <<<"$own" | digest)
 	done
-	echo "$list"
+	echo "$list,judge=$(grep -E "$judges" <<<"$before" | digest)"
 }
 
 case ${1:-} in
@@ -45,9 +49,9 @@ case ${1:-} in
 	was=$(sed -n 's/^    "sources": "\(.*\)",$/\1/p' "$page")
 	now=$(sources)
 	status=0
-	for part in bpf agent edge sdn bench; do
+	for part in bpf agent edge sdn bench judge; do
 		[[ ,$now, == *,$part="$(sed -n "s/.*\b$part=\([0-9a-f]*\).*/\1/p" <<<"${was:-none}")",* ]] ||
-			{ echo "$page: $part is not what was measured: run weir bench all --publish again" >&2 && status=1; }
+			{ echo "$page: $part is not that of the page: run weir bench all --publish again" >&2 && status=1; }
 	done
 	exit $status
 	;;

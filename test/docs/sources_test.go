@@ -10,8 +10,8 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn and the bench each changes its own hash only, and a page of claims with
-// another hash, a withheld one, and none at all are refused, as make release does.
+// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn, the bench and what judges claims each changes its own hash only, and a
+// page of claims with another hash, a withheld one, and none at all are refused, as make release does.
 func TestSources(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "tree")
 	must.Succeed(t, os.Mkdir(copied, 0o755))
@@ -43,7 +43,8 @@ func TestSources(t *testing.T) {
 	write(strings.Replace(claims, "{\n", "{\n  \"withheld\": [\n  ],\n", 1))
 	refused("must not be published")
 	for part, file := range map[string]string{
-		"bpf": "bpf/LICENSE.md", "agent": "internal/share/alloc/alloc.go", "edge": "internal/edge/engine/engine.go", "sdn": "internal/sdn/controller/limit.go", "bench": "internal/lab/bench/claim/claim.go",
+		"bpf": "bpf/LICENSE.md", "agent": "internal/share/alloc/alloc.go", "edge": "internal/edge/engine/engine.go", "sdn": "internal/sdn/controller/limit.go", "bench": "internal/lab/report/aim.go",
+		"judge": "internal/lab/bench/claim/claim.go",
 	} {
 		write(claims)
 		path := filepath.Join(copied, file)
@@ -51,7 +52,7 @@ func TestSources(t *testing.T) {
 		must.Succeed(t, err)
 		must.Succeed(t, os.WriteFile(path, append(text, '\n'), 0o644))
 		out, err := script("--check", page)
-		if err == nil || strings.Count(out, "is not what was measured") != 1 || !strings.Contains(out, ": "+part+" is not") {
+		if err == nil || strings.Count(out, "is not that of the page") != 1 || !strings.Contains(out, ": "+part+" is not") {
 			t.Errorf("after a change of %s: %v: %q", file, err, out)
 		}
 		must.Succeed(t, os.WriteFile(path, text, 0o644))

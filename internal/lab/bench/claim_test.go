@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"encoding/json"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // idealResults are what all peers would make of all cases of a suite if each
@@ -122,8 +125,16 @@ func TestIntervals(t *testing.T) {
 				three(&r.Latency.P99MS)
 			}
 		}
-		numbers := 0
-		for _, judged := range judgeClaims(suite, results) {
+		numbers, r := 0, Report{Report: report.Report{Format: report.Format}, Suite: suite, Results: results}
+		r.complete()
+		var stored Report
+		text, err := json.Marshal(r)
+		must.Succeed(t, err)
+		must.Succeed(t, report.Parse(text, &stored))
+		if stored.JudgeAgain(); !reflect.DeepEqual(stored.Claims, r.Claims) {
+			t.Errorf("a stored report of %s is judged otherwise", suite)
+		}
+		for _, judged := range r.Claims {
 			for _, v := range judged.Values {
 				if numbers++; v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
 					t.Errorf("%s, %s: %s has no interval: %+v", judged.Where, judged.Says, v.Name, v)

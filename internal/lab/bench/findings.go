@@ -54,12 +54,35 @@ func judgedOnly(suite string, cases []Case) (judged []Case) {
 	return judged
 }
 
-// judgeClaims judges the claims of a suite by its results.
-func judgeClaims(suite string, results []CaseResult) []report.Claim {
+// JudgeAgain judges the claims of a paper on a stored report by the rules of this build. The rounds of processor time are not stored.
+func (r *Report) JudgeAgain() {
+	rounds := claim.RoundsOf(r.Quantities)
+	for i := range r.Results {
+		result := &r.Results[i]
+		of := result.id() + ", " + result.Peer
+		for k := range result.Shares {
+			share := &result.Shares[k]
+			name := "share of " + share.Container
+			if share.Phase != "" {
+				name += ", " + share.Phase
+			}
+			rounds.Restore(of, name, &share.Measured)
+		}
+		rounds.Restore(of, "link use", result.LinkUse)
+		if l := result.Latency; l != nil {
+			rounds.Restore(of, "mean round trip", &l.MeanMS)
+			rounds.Restore(of, "99th percentile of round trips", &l.P99MS)
+		}
+	}
+	r.Claims = report.JudgedAgain(r.Claims, judgeClaims(r.Suite, r.Results, r.Claims...))
+}
+
+// judgeClaims judges the claims of a suite by its results; claim.Claim.Judge says what earlier judgements are for.
+func judgeClaims(suite string, results []CaseResult, earlier ...report.Claim) []report.Claim {
 	paper := claimsOf(suite, findings{results: results})
 	var list []report.Claim
 	for _, one := range paper.claims {
-		judged := one.Judge(paper.source)
+		judged := one.Judge(paper.source, earlier...)
 		for i := range judged.Values {
 			// What a paper found of others is no ideal, and that of a case that was left out is not known.
 			if v := &judged.Values[i]; one.About != "" || v.Measured == nil && v.Paper == nil {

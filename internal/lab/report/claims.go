@@ -65,16 +65,17 @@ func (i Index) Elsewhere(s Section) string {
 
 // Settings that sections may exceed or shorten.
 const (
-	settingBuild   = "build"
-	settingSources = "sources"
-	settingSeconds = "seconds a run"
-	settingRounds  = "rounds"
+	settingBuild      = "build"
+	settingSources    = "sources"
+	settingContainers = "containers"
+	settingSeconds    = "seconds a run"
+	settingRounds     = "rounds"
 )
 
 // list returns all settings, by name.
 func (s Settings) list() []fact {
 	return slices.Concat([]fact{{settingBuild, s.Weir}, {settingSources, s.Sources}}, s.Host.list(), []fact{
-		{"containers", s.Containers},
+		{settingContainers, s.Containers},
 		{settingSeconds, fmt.Sprint(s.DurationSeconds)},
 		{"seconds of warm-up", fmt.Sprint(s.WarmupSeconds)},
 		{settingRounds, fmt.Sprint(s.Repeat)},
@@ -86,7 +87,7 @@ func (s Settings) list() []fact {
 // Difference returns the first setting in which two differ, with both values; empty if none. Of the sources, parts count
 // ("bpf", "agent" ...); other builds of the same sources are the same.
 func (s Settings) Difference(now Settings, parts ...string) string {
-	same := s.Sources != "" && now.Sources != "" && !slices.ContainsFunc(parts, func(part string) bool { return s.source(part) != now.source(part) })
+	same := s.Sources != "" && now.Sources != "" && !slices.ContainsFunc(parts, func(part string) bool { return s.Source(part) != now.Source(part) })
 	others := now.list()
 	for i, one := range s.list() {
 		if same && (one.Name == settingBuild || one.Name == settingSources) {
@@ -99,8 +100,15 @@ func (s Settings) Difference(now Settings, parts ...string) string {
 	return ""
 }
 
-// source returns the hash of a part of the sources.
-func (s Settings) source(part string) string {
+// WithSource returns settings with another hash of a part of the sources.
+func (s Settings) WithSource(part, hash string) Settings {
+	parts := slices.DeleteFunc(strings.Split(s.Sources, ","), func(one string) bool { return strings.HasPrefix(one, part+"=") })
+	s.Sources = strings.Join(append(parts, part+"="+hash), ",")
+	return s
+}
+
+// Source returns the hash of a part of the sources; empty if it is not recorded.
+func (s Settings) Source(part string) string {
 	for one := range strings.SplitSeq(s.Sources, ",") {
 		if name, hash, _ := strings.Cut(one, "="); name == part {
 			return hash
@@ -117,13 +125,16 @@ func (i Index) WriteClaims(w io.Writer) error {
 	if s := i.Settings; s != nil {
 		b.WriteString(".\n\n")
 		for _, one := range s.list() {
-			if one.Name != settingSeconds && one.Name != settingRounds { // of each section below
+			if one.Name != settingSeconds && one.Name != settingRounds && one.Name != settingContainers { // of each section below
 				fmt.Fprintf(&b, "- %s: %s\n", one.Name, one.Value)
 			}
 		}
 		for _, section := range i.Sections {
 			if section.RunSeconds > 0 {
 				fmt.Fprintf(&b, "- %s: %d rounds of %g s\n", section.Name, section.Rounds, section.RunSeconds)
+			}
+			if section.Containers != "" {
+				fmt.Fprintf(&b, "- %s: containers are %s\n", section.Name, cell(section.Containers))
 			}
 			if others := slices.DeleteFunc(slices.Clone(section.Builds), func(build string) bool { return build == s.Weir }); len(others) > 0 {
 				fmt.Fprintf(&b, "- %s: measured by builds of the same sources, %s\n", section.Name, strings.Join(section.Builds, ", "))
@@ -139,7 +150,7 @@ func (i Index) WriteClaims(w io.Writer) error {
 		fmt.Fprintf(&b, "\n**Not for publishing:** %s.\n", strings.Join(i.Withheld, "; "))
 	}
 	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
-		"interval of the median, of seven a 98 % one.\n")
+		"interval of the median, of seven a 98 % one. A claim is undecided if its rounds do not agree.\n")
 	papers, models := i.sources()
 	for _, source := range papers {
 		i.writeSource(&b, source, "the paper says")
@@ -242,6 +253,7 @@ func (i Index) writeUnclaimed(b *strings.Builder) {
 const (
 	unknownChange   = "not known: the cause is to be measured first"
 	undecidedChange = "nothing as yet: more rounds or longer runs decide it"
+	claimUndecided  = "nothing as yet: longer runs, or a quieter machine, may decide it"
 )
 
 // ToChange returns what would have to change for a target that is not met.
@@ -258,9 +270,16 @@ func (i Index) writeLosses(b *strings.Builder) {
 	lost := 0
 	for _, s := range i.Sections {
 		for _, c := range s.Claims {
-			if c.Judgement == NotReproduced && c.About == "" {
+			if c.About != "" {
+				continue
+			}
+			switch what := c.Source + ", " + c.place() + ": " + c.Says; c.Judgement {
+			case NotReproduced:
 				lost++
-				row(b, c.Source+", "+c.place()+": "+c.Says, c.values(), cmp.Or(c.Reason, unknownChange))
+				row(b, what, c.values(), cmp.Or(c.Reason, unknownChange))
+			case ClaimUndecided:
+				lost++
+				row(b, what+" ("+string(c.Judgement)+")", c.values(), claimUndecided)
 			}
 		}
 		for _, v := range s.Missed() {
@@ -282,6 +301,9 @@ func (i Index) writeGaps(b *strings.Builder) {
 		}
 		for _, one := range s.Gaps {
 			gaps = append(gaps, s.Name+": "+one)
+		}
+		if s.PausedRuns > 0 {
+			gaps = append(gaps, fmt.Sprintf("%s: in %d of %d runs, which count, a processor stood still", s.Name, s.PausedRuns, s.Runs))
 		}
 		for _, one := range s.Disturbed {
 			gaps = append(gaps, s.Name+", disturbed: "+one)

@@ -39,11 +39,15 @@ type Section struct {
 	// Failure is why the report is missing or incomplete.
 	Failure string `json:"failure,omitempty"`
 	// Skipped is what is missing here that the report needs.
-	Skipped     string    `json:"skipped,omitempty"`
-	TookSeconds float64   `json:"took_seconds"`
-	Runs        int       `json:"runs"`
-	Verdicts    []Verdict `json:"verdicts"`
-	Claims      []Claim   `json:"claims"`
+	Skipped     string  `json:"skipped,omitempty"`
+	TookSeconds float64 `json:"took_seconds"`
+	Runs        int     `json:"runs"`
+	// Containers are Docker's version or network namespaces; empty where there are none.
+	Containers string `json:"containers,omitempty"`
+	// PausedRuns of these, which count, had a pause of the machine.
+	PausedRuns int       `json:"paused_runs,omitempty"`
+	Verdicts   []Verdict `json:"verdicts"`
+	Claims     []Claim   `json:"claims"`
 	// Note is what a reader must know of the numbers; Disturbed names the runs, or the section, during which
 	// others used the machine.
 	Note string `json:"note,omitempty"`

@@ -9,6 +9,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -110,6 +111,7 @@ const (
 	Reproduced        Judgement = "reproduced"
 	Exceeded          Judgement = "exceeded" // better than what the paper reached
 	NotReproduced     Judgement = "not reproduced"
+	ClaimUndecided    Judgement = "undecided"           // it holds in some rounds, and in some it does not
 	DifferentByDesign Judgement = "different by design" // and just as the design says
 	NotReproducible   Judgement = "not reproducible"    // impossible, and the reason says why
 	SaysNothing       Judgement = "says nothing"        // it also holds without what it is about
@@ -118,7 +120,7 @@ const (
 
 // Judgements lists all, as reports do.
 func Judgements() []Judgement {
-	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotReproducible, SaysNothing, NotMeasured}
+	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, ClaimUndecided, NotReproducible, SaysNothing, NotMeasured}
 }
 
 // Claim is something that a paper says, and what became of it.
@@ -131,6 +133,8 @@ type Claim struct {
 	// About is what the numbers are of; empty is Weir.
 	About     string    `json:"about,omitempty"`
 	Judgement Judgement `json:"judgement"`
+	// Was is the judgement by the rules of the build that measured, if it is another one.
+	Was Judgement `json:"was,omitempty"`
 	// Reason says why: it names the rule, or why the result is another.
 	Reason string  `json:"reason"`
 	Values []Value `json:"values,omitempty"`
@@ -199,6 +203,30 @@ func (r Report) Count(judgement Judgement) int {
 		}
 	}
 	return count
+}
+
+// IsSame reports whether another judgement is on the same claim.
+func (c Claim) IsSame(other Claim) bool {
+	return c.Source == other.Source && c.Where == other.Where && c.Says == other.Says
+}
+
+// JudgedAgain returns judgements by other rules than those of earlier ones, with what they were. What was not measured keeps its reason.
+func JudgedAgain(earlier, now []Claim) []Claim {
+	for i := range now {
+		one := &now[i]
+		at := slices.IndexFunc(earlier, one.IsSame)
+		if at < 0 {
+			continue
+		}
+		was := earlier[at]
+		if first := cmp.Or(was.Was, was.Judgement); first != one.Judgement {
+			one.Was = first
+			one.Reason += fmt.Sprintf(" By the rules of the build that measured: %s.", first)
+		} else if first == NotMeasured {
+			one.Reason = was.Reason
+		}
+	}
+	return now
 }
 
 // Table is rows of text under a header.

@@ -198,3 +198,26 @@ func TestAddNote(t *testing.T) {
 		t.Errorf("got %q, %q", r.Note, r.Gaps)
 	}
 }
+
+// TestJudgedAgain: a claim says what it was by the first rules, if that is something else, and why it was not measured.
+func TestJudgedAgain(t *testing.T) {
+	claim := func(says string, judgement, was Judgement, reason string) Claim {
+		return Claim{Source: "A (2000)", Where: "figure 1", Says: says, Judgement: judgement, Was: was, Reason: reason}
+	}
+	earlier := []Claim{
+		claim("same", Reproduced, "", "Before."), claim("changed", Reproduced, "", "Before."), claim("not measured", NotMeasured, "", "No tool."),
+		claim("changed twice", ClaimUndecided, Reproduced, "Before."), claim("changed back", ClaimUndecided, Reproduced, "Before."),
+	}
+	got := JudgedAgain(earlier, []Claim{
+		claim("same", Reproduced, "", "Now."), claim("changed", ClaimUndecided, "", "Now."), claim("not measured", NotMeasured, "", "Now."),
+		claim("changed twice", NotReproduced, "", "Now."), claim("changed back", Reproduced, "", "Now."), claim("new", NotMeasured, "", "Now."),
+	})
+	const was = " By the rules of the build that measured: reproduced."
+	want := []Claim{
+		claim("same", Reproduced, "", "Now."), claim("changed", ClaimUndecided, Reproduced, "Now."+was), earlier[2],
+		claim("changed twice", NotReproduced, Reproduced, "Now."+was), claim("changed back", Reproduced, "", "Now."), claim("new", NotMeasured, "", "Now."),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -151,7 +151,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	}
 	defer release()
 	todo := options.todo()
-	done, err := readKept(options.Dir, todo, settings)
+	done, err := options.readKept(todo, settings)
 	if err != nil {
 		return index, err
 	}
@@ -411,11 +411,12 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 
 func keptName(section string) string { return section + ".kept.json" }
 
-// readKept returns the complete sections of a folder. It refuses one that is of other settings; its host may differ.
-func readKept(dir string, todo []section, now report.Settings) (map[string]report.Section, error) {
+// readKept returns the complete sections of the folder, judged by the rules of this build. It refuses one that is of other settings; its
+// host may differ.
+func (o Options) readKept(todo []section, now report.Settings) (map[string]report.Section, error) {
 	done := map[string]report.Section{}
 	for _, one := range todo {
-		path := filepath.Join(dir, keptName(one.name))
+		path := filepath.Join(o.Dir, keptName(one.name))
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -428,13 +429,29 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 			return nil, fmt.Errorf("%s is no kept section %s (%w): remove it to measure it again", path, one.name, cmp.Or(err, errOtherSection))
 		}
 		found.Section.Host = new(found.Settings.Host)
-		found.Settings.Host = now.Host
-		if differs := found.Settings.Difference(now, one.parts()...); differs != "" {
+		here := found.Settings
+		here.Host = now.Host
+		if differs := here.Difference(now, one.parts()...); differs != "" {
 			return nil, fmt.Errorf("%s was measured with other settings: %s. Remove it to measure it again, or choose another --dir", path, differs)
+		}
+		if differs := o.otherRuns(one, found.Section); differs != "" {
+			return nil, fmt.Errorf("%s was measured with other runs: %s. Remove it to measure it again, or choose another --dir", path, differs)
+		}
+		if err := o.judgeAgain(one, &found, now); err != nil {
+			return nil, err
 		}
 		done[one.name] = found.Section
 	}
 	return done, nil
+}
+
+// otherRuns returns how the rounds of a kept section differ from those of this build; empty if they do not.
+func (o Options) otherRuns(one section, made report.Section) string {
+	own := one.ownOptions(o.of(one))
+	if seconds := own.Duration.Seconds(); !one.fixed && (made.Rounds != own.Repeat || made.RunSeconds != seconds) {
+		return fmt.Sprintf("kept %d rounds of %g s, now %d of %g s", made.Rounds, made.RunSeconds, own.Repeat, seconds)
+	}
+	return ""
 }
 
 var errOtherSection = errors.New("it is another one")
@@ -518,6 +535,11 @@ func (s section) makeWatched(ctx context.Context, o Options) (report.Section, er
 	}
 	if s.markDisturbed(&made, until.Since(from)) {
 		fmt.Fprintf(o.Progress, "  disturbed: %s\n", made.Disturbed[len(made.Disturbed)-1])
+	}
+	if made.Result != "" {
+		if err := readConditions(o.Dir, &made); err != nil {
+			return made, err
+		}
 	}
 	for i := range made.Claims {
 		made.Claims[i].Command = cmp.Or(made.Claims[i].Command, s.command(o, made.Claims[i].Where))

@@ -12,8 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// Claim is something a paper says, and the numbers that it is judged by. It holds when
-// every one of its numbers does.
+// Claim is something a paper says, and the numbers that it is judged by. It holds when every one of its numbers does.
 type Claim struct {
 	// Section is the paper's, such as "4.1".
 	Section, Where, Says string
@@ -33,8 +32,12 @@ type Claim struct {
 	Moot string
 }
 
-// claimTolerance is the default tolerated relative deviation of a number.
-const claimTolerance = 0.01
+// claimTolerance is the default tolerated relative deviation of a number's median. A single round may deviate roundFactor times as
+// much: others use the machine, too.
+const (
+	claimTolerance = 0.01
+	roundFactor    = 3
+)
 
 // Rule is how a number is compared with its ideal.
 type Rule int
@@ -89,7 +92,33 @@ func (n Number) allowed() float64 {
 	return claimTolerance
 }
 
-func (n Number) holds() bool { return n.miss(*n.Measured, n.Ideal) <= n.allowed() }
+func (n Number) holds() bool { return n.allows(*n.Measured, 1) }
+
+// allows reports whether a value is within factor times the tolerance.
+func (n Number) allows(value, factor float64) bool {
+	return n.miss(value, n.Ideal) <= factor*n.allowed()
+}
+
+// rounds returns the lowest and the highest round; the median twice if they are not known.
+func (n Number) rounds() (low, high float64) {
+	if n.Low == nil || n.High == nil {
+		return *n.Measured, *n.Measured
+	}
+	return *n.Low, *n.High
+}
+
+// decision returns what a number says: it is met by a median within its tolerance and rounds near it, and missed if all rounds are
+// beyond its tolerance on one side.
+func (n Number) decision() report.Decision {
+	low, high := n.rounds()
+	switch {
+	case n.holds() && n.allows(low, roundFactor) && n.allows(high, roundFactor):
+		return report.Met
+	case n.allows(low, 1), n.allows(high, 1), n.holds(), low < n.Ideal && n.Ideal < high:
+		return report.Undecided
+	}
+	return report.Missed
+}
 
 // lessThanPaper reports whether a smaller value is better and Weir's is clearly smaller than the paper's.
 func (n Number) lessThanPaper() bool {
@@ -144,8 +173,13 @@ func finite(numbers []Number) []Number {
 
 // outcome is what several numbers come to.
 type outcome struct {
-	holds, unknown bool
+	// unknown: a number was not measured. holds: all medians are within their tolerances; failed are those that are not.
+	unknown, holds bool
 	failed         int
+	// missed says which of the missed numbers is furthest from its ideal, and how far; empty if none is missed. undecided names numbers
+	// whose rounds do not agree.
+	missed    string
+	undecided []string
 	// less and closer name the numbers that are better than the paper's.
 	less, closer []string
 	// furthest says which number is furthest from its ideal, and how far.
@@ -154,7 +188,7 @@ type outcome struct {
 
 func outcomeOf(numbers []Number) outcome {
 	o := outcome{holds: true, unknown: len(numbers) == 0}
-	furthestMiss := math.Inf(-1)
+	furthest, furthestMissed := math.Inf(-1), math.Inf(-1)
 	for _, n := range numbers {
 		if n.Measured == nil {
 			o.unknown = true
@@ -170,12 +204,23 @@ func outcomeOf(numbers []Number) outcome {
 		if n.closerThanPaper() {
 			o.closer = append(o.closer, n.Name)
 		}
-		if miss := n.miss(*n.Measured, n.Ideal); o.furthest == "" || miss-n.allowed() > furthestMiss {
-			o.furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
-			if n.Ideal == 0 {
-				o.furthest = fmt.Sprintf("%s is off by %.2f, of %.3g allowed, in %s", n.Name, miss, n.allowed(), n.Unit)
+		miss := n.miss(*n.Measured, n.Ideal)
+		text := fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
+		if n.Ideal == 0 {
+			text = fmt.Sprintf("%s is off by %.2f, of %.3g allowed, in %s", n.Name, miss, n.allowed(), n.Unit)
+		}
+		beyond := miss - n.allowed()
+		if beyond > furthest {
+			furthest, o.furthest = beyond, text
+		}
+		switch n.decision() {
+		case report.Missed:
+			if beyond > furthestMissed {
+				furthestMissed, o.missed = beyond, text
 			}
-			furthestMiss = miss - n.allowed()
+		case report.Undecided:
+			low, high := n.rounds()
+			o.undecided = append(o.undecided, fmt.Sprintf("%s, %.4g to %.4g %s", n.Name, low, high, n.Unit))
 		}
 	}
 	return o
@@ -193,10 +238,12 @@ func (o outcome) better() string {
 	return text
 }
 
-// Judge returns the judgement on a claim.
-func (c Claim) Judge(source string) report.Claim {
+// Judge returns the judgement on a claim. Of a stored result earlier are the judgements by the build that measured. Numbers that the
+// result has no rounds of have the values of then; a claim that was not judged then is not judged now.
+func (c Claim) Judge(source string, earlier ...report.Claim) report.Claim {
 	judged := report.Claim{Source: source, Section: c.Section, Where: c.Where, Says: c.Says, About: c.About}
-	numbers := finite(c.Numbers)
+	was := measure.Find(earlier, judged.IsSame)
+	numbers := finite(withRounds(c.Numbers, was))
 	for _, n := range numbers {
 		judged.Values = append(judged.Values, n.Value())
 	}
@@ -209,16 +256,20 @@ func (c Claim) Judge(source string) report.Claim {
 		because += " There is no control: " + c.NoControl + "."
 	}
 	switch {
+	case was == nil && len(earlier) > 0:
+		judged.Judgement, judged.Reason = report.NotMeasured, "The build that measured did not judge this."
 	case found.unknown:
 		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
 	case c.Moot != "":
 		judged.Judgement, judged.Reason = report.NotMeasured, c.Moot
-	case !found.holds:
-		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(found.furthest[:1])+found.furthest[1:]+". "+c.Otherwise
+	case found.missed != "":
+		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(found.missed[:1])+found.missed[1:]+". "+c.Otherwise
 	case controlled && control.unknown:
-		judged.Judgement, judged.Reason = report.NotMeasured, "All numbers hold, but this run left out the control, for which they must not, or it failed."
-	case controlled && control.holds:
+		judged.Judgement, judged.Reason = report.NotMeasured, "Not missed, but this run left out the control, which must fail, or it failed."
+	case found.holds && controlled && control.holds:
 		judged.Judgement, judged.Reason = report.SaysNothing, "All numbers hold, also those of the control; "+control.furthest+"."
+	case len(found.undecided) > 0:
+		judged.Judgement, judged.Reason = report.ClaimUndecided, "The rounds do not agree: "+strings.Join(found.undecided, "; ")+"."
 	case c.Design != "":
 		judged.Judgement, judged.Reason = report.DifferentByDesign, c.Design
 	case c.About == "" && found.better() != "": // what Weir does not do cannot exceed what the paper did
@@ -227,6 +278,24 @@ func (c Claim) Judge(source string) report.Claim {
 		judged.Judgement, judged.Reason = report.Reproduced, because
 	}
 	return judged
+}
+
+// withRounds returns numbers with the values of an earlier judgement on them where they have no rounds.
+func withRounds(numbers []Number, was *report.Claim) []Number {
+	if was == nil {
+		return numbers
+	}
+	numbers = slices.Clone(numbers)
+	for i := range numbers {
+		n := &numbers[i]
+		if n.Low != nil && n.High != nil && *n.Low < *n.High {
+			continue
+		}
+		if v := measure.Find(was.Values, func(v report.Value) bool { return v.Name == n.Name && v.Unit == n.Unit }); v != nil {
+			n.Measured, n.Low, n.High = v.Measured, v.Low, v.High
+		}
+	}
+	return numbers
 }
 
 // Over returns the number measured as the median of its rounds, with the lowest and the highest of these. Without

@@ -24,12 +24,23 @@ type paperClaim struct {
 	numbers         []claim.Number
 }
 
-// judge returns the judgement on a claim.
-func (c paperClaim) judge() report.Claim {
+// JudgeAgain judges the paper's claims on a stored report by the rules of this build.
+func (r *Report) JudgeAgain() {
+	var again []report.Claim
+	for _, one := range r.claims() {
+		judged := one.judge(r.Claims...)
+		judged.About += r.tomcatOf(judged)
+		again = append(again, judged)
+	}
+	r.Claims = report.JudgedAgain(r.Claims, again)
+}
+
+// judge returns the judgement on a claim; claim.Claim.Judge says what earlier ones are for.
+func (c paperClaim) judge(earlier ...report.Claim) report.Claim {
 	return claim.Claim{
 		Section: c.section, Where: c.where, Says: c.says, Otherwise: c.otherwise, Moot: c.moot, Numbers: c.numbers,
 		NoControl: "it is about servers and their replicas, without Weir", About: "servers and nodes, without the agent",
-	}.Judge(source)
+	}.Judge(source, earlier...)
 }
 
 // limit returns a number that is compared with a limit or the paper's result. best is the value of a perfect server, or

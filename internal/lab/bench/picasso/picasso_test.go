@@ -3,6 +3,7 @@ package picasso
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"maps"
@@ -320,7 +321,15 @@ func TestPicassoRounds(t *testing.T) {
 			r.Crowds = append(r.Crowds, c)
 		}
 	}
+	r.Format = report.Format
 	r.complete()
+	var stored Report
+	text, err := json.Marshal(r)
+	must.Succeed(t, err)
+	must.Succeed(t, report.Parse(text, &stored))
+	if stored.JudgeAgain(); !reflect.DeepEqual(stored.Claims, r.Claims) {
+		t.Error("a stored report is judged otherwise")
+	}
 	for _, claim := range r.Claims {
 		if claim.Where == "table I" || claim.Where == whereCapacity { // without rounds
 			continue
