@@ -202,19 +202,40 @@ func (r results) claims(file, where, says string) ([]report.Claim, error) {
 	return list, nil
 }
 
-// judgements says how many claims have which judgement.
+// judgements says how many claims have which judgement, and where the paper has those that do not hold, without the link if it is the
+// same for all.
 func judgements(claims []report.Claim) string {
 	var said []string
+	_, link, _ := strings.Cut(claims[0].Where, ", ")
+	if slices.ContainsFunc(claims, func(c report.Claim) bool { return !strings.HasSuffix(c.Where, ", "+link) }) {
+		link = ""
+	}
 	for _, judgement := range report.Judgements() {
+		places, count := []string{}, map[string]int{}
 		n := 0
 		for _, c := range claims {
-			if c.Judgement == judgement {
-				n++
+			if c.Judgement != judgement {
+				continue
+			}
+			n++
+			place := strings.TrimSuffix(c.Where, ", "+link)
+			if count[place]++; count[place] == 1 {
+				places = append(places, place)
 			}
 		}
-		if n > 0 {
-			said = append(said, fmt.Sprintf("%d %s", n, judgement))
+		if n == 0 {
+			continue
 		}
+		text := fmt.Sprintf("%d %s", n, judgement)
+		if !slices.Contains([]report.Judgement{report.Reproduced, report.Exceeded, report.NotMeasured}, judgement) {
+			for i, place := range places {
+				if count[place] > 1 {
+					places[i] = fmt.Sprintf("%s: %d", place, count[place])
+				}
+			}
+			text += " (" + strings.Join(places, "; ") + ")"
+		}
+		said = append(said, text)
 	}
 	return strings.Join(said, ", ")
 }
@@ -346,10 +367,18 @@ func functions(r results, page string, used map[string]bool) template.FuncMap {
 	note := func(file string) string { used[file] = true; return file }
 	return template.FuncMap{
 		"quantities": func(file, of, name string) ([]report.Quantity, error) { return r.quantities(note(file), of, name) },
-		"ratio":      func(file, of, peer, over string) (ratio, error) { return r.ratio(note(file), of, peer, over) },
-		"verdict":    func(file, target string) (report.Verdict, error) { return r.verdict(note(file), target) },
-		"claims":     func(file, where, says string) ([]report.Claim, error) { return r.claims(note(file), where, says) },
-		"missed":     r.missed, "paused": r.paused, "judgements": judgements, "relativeErrors": relativeErrors,
+		// anyQuantities may be none: of changes that never settled.
+		"anyQuantities": func(file, of, name string) []report.Quantity {
+			list, err := r.quantities(note(file), of, name)
+			if err != nil {
+				return nil
+			}
+			return list
+		},
+		"ratio":   func(file, of, peer, over string) (ratio, error) { return r.ratio(note(file), of, peer, over) },
+		"verdict": func(file, target string) (report.Verdict, error) { return r.verdict(note(file), target) },
+		"claims":  func(file, where, says string) ([]report.Claim, error) { return r.claims(note(file), where, says) },
+		"missed":  r.missed, "paused": r.paused, "judgements": judgements, "relativeErrors": relativeErrors,
 		"values": valuesOf, "medians": mediansOf, "excess": excess, "excesses": excesses, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
@@ -633,7 +662,10 @@ func TestFilled(t *testing.T) {
 			{Where: "w", Says: "It is two.", Judgement: report.Reproduced, Values: []report.Value{{Name: "v", Ideal: new(2.0), Measured: new(3.0), Low: new(1.0), High: new(4.0)}}},
 			{Where: "w, x", Says: "It is so.", Judgement: report.NotMeasured, Values: []report.Value{{Name: "v", Ideal: new(2.0)}}},
 		},
-	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
+	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}, Claims: []report.Claim{
+		{Where: "figure 1, fast", Judgement: report.NotReproduced}, {Where: "figure 2, fast", Judgement: report.ClaimUndecided}, {Where: "figure 1, fast", Judgement: report.NotReproduced},
+		{Where: "figure 1, slow", Judgement: report.ClaimUndecided},
+	}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
 		{Target: "t", Limit: "at most 1 %", Measured: "9 %", Undecided: true},
 		{Target: "least", Limit: "at least 9 %", Measured: "never"}, {Target: "least", Limit: "at least 9 %", Measured: "3 %"},
 		{Target: "last", Limit: "9 % at least", Measured: "8 %"}, {Target: "last", Limit: "9 % at least", Measured: "3 %"},
@@ -680,6 +712,8 @@ func TestFilled(t *testing.T) {
 		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`:                                                 "2 of 5 in time; median not before the next change; 3 not before the next change",
 		`{{define "p"}}{{with index (claims "a" "w" "It") 0}}{{.Where}}{{range .Values}}: {{number "%.0f" 1 .Ideal}}, {{value "%.0f" 10 .}}{{end}}{{end}}{{end}}`: "w: 2, 30 (10 to 40)",
 		`{{define "p"}}{{claims "a" "w.*" "" | judgements}}; {{claims "a" "w.*" "It" | relativeErrors}}{{end}}`:                                                   "1 reproduced, 1 not measured; [0.5]",
+		`{{define "p"}}{{claims "b" ".*fast" "" | judgements}}{{end}}`:                                                                                            "2 not reproduced (figure 1: 2), 1 undecided (figure 2)",
+		`{{define "p"}}{{claims "b" "figure 1.*" "" | judgements}}{{end}}`:                                                                                        "2 not reproduced (figure 1, fast: 2), 1 undecided (figure 1, slow)",
 		`{{define "p"}}{{aboveIdeal (index (index (claims "a" "w" "It") 0).Values 0)}}{{end}}`:                                                                    "1",
 		`{{define "p"}}{{aboveIdeal (index (index (claims "a" "w, x" "It") 0).Values 0)}}{{end}}`:                                                                 "",
 		`{{define "p"}}{{claims "a" "w" "It is so"}}{{end}}`:                                                                                                      "",
