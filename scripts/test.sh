@@ -58,13 +58,16 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 	exec scripts/with-go.sh scripts/test.sh "$@"
 fi
 
-# Tests of the suites netns and docker that the gate leaves out: those that wait for minutes, and
-# attacks in an overlay network that meet the same program at the same device as in a bridge's.
+# Tests of the suites netns and docker that the gate leaves out: those that wait for minutes,
+# attacks in an overlay network that meet the same program at the same device as in a bridge's,
+# and long ones of the laboratory with a shorter one in the gate: two interrupted demos beside
+# `weir demo`, a cut page of claims beside cut sections, a bench in each mode beside one in bridges.
 slow=
 case "$*" in
 '')
 	suites=(unit web netns docker vm deb generated lint rules dra)
-	slow='^TestSwarmLeaderGoes$|^TestIsolation$/^overlay$/^(socket_options|BPF_before_the_tap|other_addresses|.*_own_qdisc|routed_.*|64_connections)$'
+	slow='^TestDemoEdgeInterrupted$|^TestDemoSiteInterrupted$|^TestCutPageGoesOn$|^TestCNTCInEveryMode$|'
+	slow+='^TestSwarmLeaderGoes$|^TestIsolation$/^overlay$/^(socket_options|BPF_before_the_tap|other_addresses|.*_own_qdisc|routed_.*|64_connections)$'
 	;;
 all)
 	suites=(unit web netns docker machines cluster deb release generated lint cross rules dra)
