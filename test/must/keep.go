@@ -1,6 +1,7 @@
 package must
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -16,6 +17,15 @@ func Keep[T any](tb testing.TB, pack func(any) ([]byte, error), unpack func([]by
 	if Succeed(tb, unpack(packed, &got)); !reflect.DeepEqual(got, want) {
 		tb.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// Reread returns a value as it is read from the JSON that it is written as.
+func Reread[T any](tb testing.TB, value T, parse func([]byte, *T) error) (read T) {
+	tb.Helper()
+	text, err := json.Marshal(value)
+	Succeed(tb, err)
+	Succeed(tb, parse(text, &read))
+	return read
 }
 
 // fill sets a value, and all that is in it, to random values that are not zero. A field that is not exported ends the test: what is

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"math"
 	"reflect"
 	"slices"
@@ -127,10 +126,7 @@ func TestIntervals(t *testing.T) {
 		}
 		numbers, r := 0, Report{Report: report.Report{Format: report.Format}, Suite: suite, Results: results}
 		r.complete()
-		var stored Report
-		text, err := json.Marshal(r)
-		must.Succeed(t, err)
-		must.Succeed(t, report.Parse(text, &stored))
+		stored := must.Reread(t, r, func(text []byte, into *Report) error { return report.Parse(text, into) })
 		if stored.JudgeAgain(); !reflect.DeepEqual(stored.Claims, r.Claims) {
 			t.Errorf("a stored report of %s is judged otherwise", suite)
 		}

@@ -3,7 +3,6 @@ package picasso
 import (
 	"archive/zip"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"maps"
@@ -323,10 +322,7 @@ func TestPicassoRounds(t *testing.T) {
 	}
 	r.Format = report.Format
 	r.complete()
-	var stored Report
-	text, err := json.Marshal(r)
-	must.Succeed(t, err)
-	must.Succeed(t, report.Parse(text, &stored))
+	stored := must.Reread(t, r, func(text []byte, into *Report) error { return report.Parse(text, into) })
 	if stored.JudgeAgain(); !reflect.DeepEqual(stored.Claims, r.Claims) {
 		t.Error("a stored report is judged otherwise")
 	}
