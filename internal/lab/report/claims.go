@@ -63,7 +63,7 @@ func (i Index) Elsewhere(s Section) string {
 	return s.Host.Elsewhere(i.Settings.Host)
 }
 
-// Settings that sections may exceed or shorten.
+// Names of settings that are compared, or printed, one by one.
 const (
 	settingBuild      = "build"
 	settingSources    = "sources"
@@ -126,7 +126,7 @@ func (i Index) WriteClaims(w io.Writer) error {
 		b.WriteString(".\n\n")
 		for _, one := range s.list() {
 			if one.Name != settingSeconds && one.Name != settingRounds && one.Name != settingContainers { // of each section below
-				fmt.Fprintf(&b, "- %s: %s\n", one.Name, one.Value)
+				fmt.Fprintf(&b, "- %s: %s\n", one.Name, cell(one.Value))
 			}
 		}
 		for _, section := range i.Sections {
@@ -152,6 +152,7 @@ func (i Index) WriteClaims(w io.Writer) error {
 	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
 		"interval of the median, of seven a 98 % one. A claim is undecided if its rounds do not agree.\n")
 	papers, models := i.sources()
+	i.writeVerdicts(&b, slices.Concat(papers, models))
 	for _, source := range papers {
 		i.writeSource(&b, source, "the paper says")
 	}
@@ -190,6 +191,47 @@ func (i Index) sources() (papers, models []string) {
 		}
 	}
 	return papers, models
+}
+
+// writeVerdicts counts the claims of each paper and model by verdict, apart those that are about something else than Weir, and
+// Weir's own targets.
+func (i Index) writeVerdicts(b *strings.Builder, sources []string) {
+	b.WriteString("\n## Verdicts\n\n| claims of | verdicts |\n|---|---|\n")
+	var targets Report
+	for _, s := range i.Sections {
+		targets.Verdicts = append(targets.Verdicts, s.Verdicts...)
+	}
+	for _, source := range sources {
+		var own, others Report
+		for _, s := range i.Sections {
+			for _, c := range s.Claims {
+				switch {
+				case c.Source == source && c.About == "":
+					own.Claims = append(own.Claims, c)
+				case c.Source == source:
+					others.Claims = append(others.Claims, c)
+				}
+			}
+		}
+		if len(own.Claims) > 0 {
+			row(b, source, tallied(page{Report: own}.Tallies()))
+		}
+		if len(others.Claims) > 0 {
+			row(b, source+", not about Weir", tallied(page{Report: others}.Tallies()))
+		}
+	}
+	if len(targets.Verdicts) > 0 {
+		row(b, "Weir's own targets", tallied(page{Report: targets}.TargetTallies()))
+	}
+}
+
+// tallied returns tallies as text.
+func tallied(list []tally) string {
+	texts := make([]string, len(list))
+	for i, one := range list {
+		texts[i] = fmt.Sprintf("%d %s", one.Count, one.Word)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // writeSource writes the claims of a paper or a model, and the notes of the sections that judge them.
@@ -301,6 +343,9 @@ func (i Index) writeGaps(b *strings.Builder) {
 		}
 		for _, one := range s.Gaps {
 			gaps = append(gaps, s.Name+": "+one)
+		}
+		if s.PausesUnknown {
+			gaps = append(gaps, s.Name+": whether processors stood still meanwhile was not watched")
 		}
 		if s.PausedRuns > 0 {
 			gaps = append(gaps, fmt.Sprintf("%s: in %d of %d runs, which count, a processor stood still", s.Name, s.PausedRuns, s.Runs))

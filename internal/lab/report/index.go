@@ -45,9 +45,11 @@ type Section struct {
 	// Containers are Docker's version or network namespaces; empty where there are none.
 	Containers string `json:"containers,omitempty"`
 	// PausedRuns of these, which count, had a pause of the machine.
-	PausedRuns int       `json:"paused_runs,omitempty"`
-	Verdicts   []Verdict `json:"verdicts"`
-	Claims     []Claim   `json:"claims"`
+	PausedRuns int `json:"paused_runs,omitempty"`
+	// PausesUnknown: that could not be watched.
+	PausesUnknown bool      `json:"pauses_unknown,omitempty"`
+	Verdicts      []Verdict `json:"verdicts"`
+	Claims        []Claim   `json:"claims"`
 	// Note is what a reader must know of the numbers; Disturbed names the runs, or the section, during which
 	// others used the machine.
 	Note string `json:"note,omitempty"`
@@ -84,10 +86,10 @@ func (s Section) Missed() []Verdict { return s.report().Missed() }
 // Minutes returns the duration in minutes.
 func (s Section) Minutes() float64 { return s.TookSeconds / 60 }
 
-// Tallies and TargetTallies are the judgements on claims and targets.
+// Tallies are the numbers of claims by judgement.
 func (s Section) Tallies() []tally { return page{Report: s.report()}.Tallies() }
 
-// TargetTallies returns nil for a report without targets.
+// TargetTallies are the numbers of targets by verdict; nil without targets.
 func (s Section) TargetTallies() []tally {
 	if len(s.Verdicts) == 0 {
 		return nil
@@ -143,15 +145,8 @@ func (i Index) WriteHTML(w io.Writer) error {
 func (i Index) WriteText(w io.Writer, path string) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "REPORT\tRUNS\tTOOK\tTARGETS\tCLAIMS\tFAILED")
-	words := func(tallies []tally) string {
-		var list []string
-		for _, one := range tallies {
-			list = append(list, fmt.Sprintf("%d %s", one.Count, one.Word))
-		}
-		return strings.Join(list, ", ")
-	}
 	for _, s := range i.Sections {
-		fmt.Fprintf(tab, "%s\t%d\t%.0f s\t%s\t%s\t%s\n", s.Name, s.Runs, s.TookSeconds, words(s.TargetTallies()), words(s.Tallies()),
+		fmt.Fprintf(tab, "%s\t%d\t%.0f s\t%s\t%s\t%s\n", s.Name, s.Runs, s.TookSeconds, tallied(s.TargetTallies()), tallied(s.Tallies()),
 			strings.ReplaceAll(s.missing(), "\n", "; "))
 	}
 	if err := tab.Flush(); err != nil {
