@@ -33,10 +33,11 @@ type Claim struct {
 }
 
 // claimTolerance is the default tolerated relative deviation of a number's median. A single round may deviate roundFactor times as
-// much: others use the machine, too.
+// much: others use the machine, too. A relative tolerance of wideTolerance or more has room for that itself.
 const (
 	claimTolerance = 0.01
 	roundFactor    = 3
+	wideTolerance  = 0.5
 )
 
 // Rule is how a number is compared with its ideal.
@@ -99,6 +100,14 @@ func (n Number) allows(value, factor float64) bool {
 	return n.miss(value, n.Ideal) <= factor*n.allowed()
 }
 
+// allowsRound reports whether a round is near enough.
+func (n Number) allowsRound(value float64) bool {
+	if n.Ideal != 0 && n.allowed() >= wideTolerance {
+		return n.allows(value, 1)
+	}
+	return n.allows(value, roundFactor)
+}
+
 // rounds returns the lowest and the highest round; the median twice if they are not known.
 func (n Number) rounds() (low, high float64) {
 	if n.Low == nil || n.High == nil {
@@ -112,7 +121,7 @@ func (n Number) rounds() (low, high float64) {
 func (n Number) decision() report.Decision {
 	low, high := n.rounds()
 	switch {
-	case n.holds() && n.allows(low, roundFactor) && n.allows(high, roundFactor):
+	case n.holds() && n.allowsRound(low) && n.allowsRound(high):
 		return report.Met
 	case n.allows(low, 1), n.allows(high, 1), n.holds(), low < n.Ideal && n.Ideal < high:
 		return report.Undecided

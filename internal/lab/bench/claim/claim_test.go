@@ -89,12 +89,13 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestRounds: a claim holds if its median does and no round is more than three times as far off as that may be. It is not reproduced if
-// no round holds, and is undecided otherwise.
+// TestRounds: a claim holds if its median does and no round is more than three times as far off as that may be, or than that with a wide
+// tolerance. It is not reproduced if all rounds miss it on one side, and is undecided otherwise.
 func TestRounds(t *testing.T) {
 	in := func(n Number, rounds ...float64) Number { return n.Over(rounds) }
 	near, most := Like("n", UnitOf, 10, 0.1, nil), NoMore("n", UnitOf, 10, nil)
 	least := NoLess("n", UnitOf, 10, nil, nil)
+	wide := Like("n", UnitOf, 8, 0.875, nil)
 	other := most
 	other.Name = "m"
 	for _, test := range []struct {
@@ -103,6 +104,10 @@ func TestRounds(t *testing.T) {
 		want    report.Judgement
 		because string
 	}{
+		{"of a wide tolerance, just within it", That("", "", "", in(wide, 1, 8, 15)), report.Reproduced, "All numbers hold"},
+		{"of a wide tolerance, one beyond it", That("", "", "", in(wide, 1, 8, 16)), report.ClaimUndecided, "n, 1 to 16 times"},
+		{"of a wide tolerance, one at nothing", That("", "", "", in(wide, 0, 8, 8)), report.ClaimUndecided, "n, 0 to 8 times"},
+		{"of nothing, with a wide tolerance", That("", "", "", in(Number{Name: "n", Rule: AtMost, Tolerance: 2}, 1, 2, 5)), report.Reproduced, "All numbers hold"},
 		{"all near", That("", "", "", in(near, 9.1, 10, 10.9)), report.Reproduced, "All numbers hold"},
 		{"one a little too high", That("", "", "", in(near, 9.1, 10, 12.9)), report.Reproduced, "All numbers hold"},
 		{"one much too high", That("", "", "", in(near, 9.1, 10, 13.1)), report.ClaimUndecided, "n, 9.1 to 13.1 times"},
