@@ -3,7 +3,6 @@ package all
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,12 +62,17 @@ func (o Options) judgeAgain(one section, found *kept, now report.Settings) error
 	refuse := func(why error) error {
 		return fmt.Errorf("judge %s by the rules of this build: %w: copy the whole folder of the night, or remove %s to measure it again", one.name, why, keptName(one.name))
 	}
-	text, err := os.ReadFile(filepath.Join(o.Dir, made.Result))
+	page, path := one.name+".html", one.name+".json"
+	text, err := os.ReadFile(filepath.Join(o.Dir, path))
 	if err == nil {
 		err = report.Parse(text, result)
 	}
-	if base := result.Base(); err == nil && (len(base.Tables) == 0 || len(base.Claims) != len(made.Claims)) {
-		err = fmt.Errorf("%s is not all of its result", made.Result)
+	switch base := result.Base(); {
+	case err != nil:
+	case len(base.Tables) == 0 || len(base.Claims) < len(made.Claims): // there are more if judging was interrupted
+		err = fmt.Errorf("%s is not all of its result", path)
+	case base.Runs != made.Runs || !one.fixed && base.Repeat != made.Rounds:
+		err = fmt.Errorf("%s is of %d runs in %d rounds, the kept section of %d in %d", path, base.Runs, base.Repeat, made.Runs, made.Rounds)
 	}
 	if err != nil {
 		return refuse(err)
@@ -86,12 +90,23 @@ func (o Options) judgeAgain(one section, found *kept, now report.Settings) error
 	for i := range claims {
 		claims[i].Command = cmp.Or(claims[i].Command, one.command(o.of(one), claims[i].Where))
 	}
-	made.Claims, made.Verdicts, made.PausedRuns, made.Containers = claims, base.Verdicts, base.PausedRuns, base.Environment.Containers
-	return errors.Join(
-		writeTo(o.Dir, made.Page, base.WriteHTML), writeTo(o.Dir, made.Result, jsonOf(result)), writeTo(o.Dir, keptName(one.name), jsonOf(found)))
+	made.Page, made.Result, made.Claims, made.Verdicts = page, path, claims, base.Verdicts
+	setConditions(made, base.Provenance)
+	if err := writeTo(o.Dir, page, base.WriteHTML); err != nil {
+		return err
+	}
+	if err := writeTo(o.Dir, path, jsonOf(result)); err != nil {
+		return err
+	}
+	return writeTo(o.Dir, keptName(one.name), jsonOf(found))
 }
 
-// readConditions reads from a section's result what its containers were, and how many of its runs, which count, had a pause.
+// setConditions notes what a section's containers were, and in how many of its runs, which count, a processor stood still.
+func setConditions(made *report.Section, from report.Provenance) {
+	made.PausedRuns, made.PausesUnknown, made.Containers = from.PausedRuns, from.PausesUnknown, from.Environment.Containers
+}
+
+// readConditions reads the conditions of a section from its result.
 func readConditions(dir string, made *report.Section) error {
 	text, err := os.ReadFile(filepath.Join(dir, made.Result))
 	if err != nil {
@@ -101,6 +116,6 @@ func readConditions(dir string, made *report.Section) error {
 	if err := json.Unmarshal(text, &from); err != nil {
 		return fmt.Errorf("read %s: %w", made.Result, err)
 	}
-	made.PausedRuns, made.Containers = from.PausedRuns, from.Environment.Containers
+	setConditions(made, from)
 	return nil
 }

@@ -26,7 +26,7 @@ func TestKeptIsJudgedAgain(t *testing.T) {
 	const judgedThen, judgedNow = ",judge=4", ",judge=5"
 	sources += judgedThen
 	twice := netmodes.Report{
-		Report: report.Report{Format: report.Format, Provenance: report.Provenance{Runs: 40, PausedRuns: 3, Environment: report.Environment{Containers: "network namespaces"}}, Tables: []report.Table{{Title: "T"}}}, Suite: netmodes.Suite, DurationS: 10,
+		Report: report.Report{Format: report.Format, Provenance: report.Provenance{Runs: 40, Repeat: LeastRounds, PausedRuns: 3, Environment: report.Environment{Containers: "network namespaces"}}, Tables: []report.Table{{Title: "T"}}}, Suite: netmodes.Suite, DurationS: 10,
 	}
 	for mode, seconds := range map[string]float64{netmodes.Native: 0.1, "bridge": 0.2} {
 		twice.Results = append(twice.Results, netmodes.Result{
@@ -68,6 +68,8 @@ func TestKeptIsJudgedAgain(t *testing.T) {
 		"of fewer claims":     {func(r *netmodes.Report) { r.Claims = r.Claims[1:] }, "netmodes.json is not all of its result"},
 		"of no link any more": {func(r *netmodes.Report) { r.Results = nil }, "they have no claim "},
 		"of another format":   {func(r *netmodes.Report) { r.Format = 99 }, "its format is 99"},
+		"of other runs":       {func(r *netmodes.Report) { r.Runs = 8 }, "netmodes.json is of 8 runs in 5 rounds, the kept section of 40 in 5"},
+		"of other rounds":     {func(r *netmodes.Report) { r.Repeat = 1 }, "netmodes.json is of 40 runs in 1 rounds, the kept section of 40 in 5"},
 	} {
 		changed := twice
 		test.change(&changed)

@@ -318,7 +318,7 @@ func (p page) readJournal(one section) (*measure.Journal, error) {
 	if one.fixed {
 		return nil, nil
 	}
-	path, where := filepath.Join(p.Dir, one.name+".runs.jsonl"), ""
+	path, where := filepath.Join(p.Dir, journalName(one.name)), ""
 	journal, err := measure.ReadJournal(path, p.settings, func(was report.Settings) string {
 		where = cmp.Or(where, was.Elsewhere(p.settings.Host))
 		was.Host = p.settings.Host
@@ -409,7 +409,8 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 	return made, err
 }
 
-func keptName(section string) string { return section + ".kept.json" }
+func keptName(section string) string    { return section + ".kept.json" }
+func journalName(section string) string { return section + ".runs.jsonl" }
 
 // readKept returns the complete sections of the folder, judged by the rules of this build. It refuses one that is of other settings; its
 // host may differ.
@@ -439,6 +440,10 @@ func (o Options) readKept(todo []section, now report.Settings) (map[string]repor
 		}
 		if err := o.judgeAgain(one, &found, now); err != nil {
 			return nil, err
+		}
+		// Its runs are still there if the process was killed as it had just been kept.
+		if err := os.Remove(filepath.Join(o.Dir, journalName(one.name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("remove the runs of %s, which is complete: %w", one.name, err)
 		}
 		done[one.name] = found.Section
 	}
@@ -620,7 +625,7 @@ func notKept(s report.Section) string {
 	case s.Failure != "":
 		return s.Failure
 	case s.WhollyDisturbed:
-		return s.Disturbed[len(s.Disturbed)-1] + ": measure again when the machine is idle"
+		return strings.Join(s.Disturbed, "; ") + ": measure again when the machine is idle"
 	case manyDisturbed(s):
 		return fmt.Sprintf("others used the machine in %d of %d runs: measure again when it is idle", len(s.Disturbed), s.Runs)
 	case lacksTime(s):

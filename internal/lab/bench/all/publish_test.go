@@ -226,8 +226,15 @@ func TestPublishGoesOnInASection(t *testing.T) {
 	if err != nil || !strings.Contains(string(page), "- one: measured by builds of the same sources, v1, v2\n") {
 		t.Errorf("%v: the page does not name the builds:\n%s", err, page)
 	}
-	if _, err := os.Stat(filepath.Join(o.Dir, "one.runs.jsonl")); err == nil {
+	runsFile = filepath.Join(o.Dir, "one.runs.jsonl")
+	if _, err := os.Stat(runsFile); err == nil {
 		t.Error("the runs of a kept section are still there")
+	}
+	must.Succeed(t, os.WriteFile(runsFile, text, 0o644)) // as if the process had been killed as it had just kept the section
+	_, err = Run(t.Context(), o)
+	must.Succeed(t, err)
+	if _, err := os.Stat(runsFile); err == nil || *measured != 20 {
+		t.Errorf("after %d runs the runs of a kept section are there again", *measured)
 	}
 }
 
