@@ -21,9 +21,9 @@ type paperClaims struct {
 func claimsOf(suite string, f findings) paperClaims {
 	switch suite {
 	case SuiteQCon:
-		return paperClaims{"qCon (Sensors 2018)", qconClaims(f)}
+		return paperClaims{claim.PaperQCon, qconClaims(f)}
 	case SuiteCNTC:
-		return paperClaims{"CNTC (NPC 2019)", cntcClaims(f)}
+		return paperClaims{claim.PaperCNTC, cntcClaims(f)}
 	}
 	return paperClaims{}
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/weir-project/weir/internal/lab/bench/claim"
 )
 
 // TestUnclaimedIsComplete: each figure, table, formula and algorithm of a paper has claims or is in the list of items without.
@@ -14,11 +16,11 @@ func TestUnclaimedIsComplete(t *testing.T) {
 		figure, table, formula, algorithm int
 		claimed                           string
 	}{
-		{paperQCon, 12, 1, 9, 1, "figure 3, figures 7 to 12, table 1"},
-		{paperCNTC, 11, 1, 2, 1, "figure 1, figures 7 to 11"},
-		{paperLLQ, 13, 2, 33, 3, "figures 3 to 13"},
-		{paperNetmodes, 5, 2, 0, 0, "figures 3 to 5, tables 1 to 2"},
-		{paperPicasso, 9, 1, 0, 0, "figure 3, figures 5 to 9, table 1"}, // its table I
+		{claim.PaperQCon, 12, 1, 9, 1, "figure 3, figures 7 to 12, table 1"},
+		{claim.PaperCNTC, 11, 1, 2, 1, "figure 1, figures 7 to 11"},
+		{claim.PaperLLQ, 13, 2, 33, 3, "figures 3 to 13"},
+		{claim.PaperNetmodes, 5, 2, 0, 0, "figures 3 to 5, tables 1 to 2"},
+		{claim.PaperPicasso, 9, 1, 0, 0, "figure 3, figures 5 to 9, table 1"}, // its table I
 	} {
 		texts := map[bool]string{true: paper.claimed}
 		for _, one := range Unclaimed() {

@@ -15,8 +15,6 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-const source = "SDN-LLQ (IEEE Access 2017)"
-
 const hostPath = "The path here is another: a container's interface, a bridge, NAT and the kernel's scheduler, on processors of a virtual machine " +
 	"that receive as well; the paper measures at a switch's ports. No frame waits for another one."
 
@@ -267,7 +265,7 @@ func (r Report) judgeOne(peer string, totals []uint64, best []float64, c claim.C
 	for i := range best {
 		c.Numbers[i].Best = &best[i]
 	}
-	judged := c.Judge(source, r.Claims...)
+	judged := c.Judge(claim.PaperLLQ, r.Claims...)
 	judged.Command = r.command(peer, totals)
 	return judged
 }
@@ -460,14 +458,14 @@ func (r Report) delayIdeals(peer string) []float64 {
 func (r Report) unmeasured() []report.Claim {
 	return []report.Claim{
 		{
-			Source: source, Section: "V.A", Where: "figure 6", Says: "A switch has the queues, and its controller names the flows: figures 7 to 13 are those of a port of Open vSwitch.",
+			Source: claim.PaperLLQ, Section: "V.A", Where: "figure 6", Says: "A switch has the queues, and its controller names the flows: figures 7 to 13 are those of a port of Open vSwitch.",
 			Judgement: report.NotMeasured,
 			Reason: "The figures here are those of one container's flows on its host (weir.class=auto), the speed of the controller is in section sdn. The queues of a switch are not measured: " +
 				cmp.Or(r.noSwitch, "they are a suite of their own") + ". An older build's numbers are in docs/measurements/sdn.md.",
 			Command: "weir bench sdn --figures",
 		},
 		{
-			Source: source, Section: "III.B.1", Where: "text", Says: "A C4.5 tree that knows ports identifies 99 % of the application types, in ten-fold cross validation on the Moore data set.",
+			Source: claim.PaperLLQ, Section: "III.B.1", Where: "text", Says: "A C4.5 tree that knows ports identifies 99 % of the application types, in ten-fold cross validation on the Moore data set.",
 			Judgement: report.NotMeasured, Values: []report.Value{{Name: "application types", Unit: claim.UnitPart, Paper: report.Number(99)}},
 			Reason:  "The data set is not available. On Weir's flows, split by flow as in the paper, its features have 90.0 % of the types, with all flows of a capture on one side of the split 63.3 % (docs/classifier.md).",
 			Command: "weir classify eval flows-mixed-train.csv.gz --folds 10 --by flow --max-rank 0 --features paper --min-leaf 2",

@@ -16,8 +16,6 @@ import (
 // 20 Mbit/s were both near their limits. So its claims are judged twice: on a link
 // of its rate, and on one that only the processors limit.
 
-const source = "Network modes of IoT containers (2018)"
-
 // The sizes of messages in the paper.
 const (
 	SmallBytes = 64
@@ -186,7 +184,7 @@ func (r Report) judge() []report.Claim {
 			one.Where += ", " + linkName(link)
 			one.NoControl = "it compares network modes, without Weir"
 			one.About = "the network modes, without the agent"
-			judged := one.Judge(source, r.Claims...)
+			judged := one.Judge(claim.PaperNetmodes, r.Claims...)
 			if judged.Judgement == report.NotMeasured && one.Moot == "" && r.CountersMissing != "" && slices.ContainsFunc(counted, func(word string) bool { return strings.Contains(one.Says, word) }) {
 				judged.Reason = "This machine has no such counters: " + strings.ReplaceAll(r.CountersMissing, "\n", "; ") + "."
 			}

@@ -8,8 +8,6 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-const source = "PiCasso"
-
 // Reasons that several claims have.
 const (
 	standIn    = "The server is a stand-in whose queue was chosen to stand as many users: its losses are what it was told."
@@ -40,7 +38,7 @@ func (c paperClaim) judge(earlier ...report.Claim) report.Claim {
 	return claim.Claim{
 		Section: c.section, Where: c.where, Says: c.says, Otherwise: c.otherwise, Moot: c.moot, Numbers: c.numbers,
 		NoControl: "it is about servers and their replicas, without Weir", About: "servers and nodes, without the agent",
-	}.Judge(source, earlier...)
+	}.Judge(claim.PaperPicasso, earlier...)
 }
 
 // limit returns a number that is compared with a limit or the paper's result. best is the value of a perfect server, or
