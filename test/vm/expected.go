@@ -32,8 +32,35 @@ func (m Machine) maySkip(r Result) bool {
 	return m.MaySkip != "" && regexp.MustCompile(m.MaySkip).MatchString(r.Suite+"/"+r.Test)
 }
 
-// alternatives splits a pattern of go test's -run where it means either of two.
-func alternatives(pattern string) []string { return splitOutside(pattern, '|') }
+// alternatives returns the patterns that one of go test's -run means: it is split where it means either of two, also in brackets,
+// and what is optional there is one more.
+func alternatives(pattern string) (all []string) {
+	for _, part := range splitOutside(pattern, '|') {
+		before, rest, found := strings.Cut(part, "(")
+		if !found {
+			all = append(all, part)
+			continue
+		}
+		end, depth := 0, 1
+		for ; depth > 0 && end < len(rest); end++ {
+			switch rest[end] {
+			case '(':
+				depth++
+			case ')':
+				depth--
+			}
+		}
+		inside := rest[:end-1]
+		after, optional := strings.CutPrefix(rest[end:], "?")
+		if optional {
+			all = append(all, alternatives(before+after)...)
+		}
+		for _, one := range splitOutside(inside, '|') {
+			all = append(all, alternatives(before+one+after)...)
+		}
+	}
+	return all
+}
 
 // splitOutside splits where a separator is in no brackets.
 func splitOutside(text string, separator rune) []string {

@@ -200,7 +200,7 @@ func TestSkipsOnMachinesAreFailures(t *testing.T) {
 	m := Machine{Series: "6.1", MaySkip: "^netns/TestTCX$", Suites: []Suite{
 		{Package: "./test/netns", Run: "TestModes/^(bridge|host)$/UDP|TestShares/10_Mbit|TestTCX"},
 	}}
-	good := []Result{result("TestModes/bridge/UDP", "pass"), result("TestShares/10_Mbit/x", "pass"), result("TestTCX", "skip")}
+	good := []Result{result("TestModes/bridge/UDP", "pass"), result("TestModes/host/UDP", "pass"), result("TestShares/10_Mbit/x", "pass"), result("TestTCX", "skip")}
 	if problems := m.unmet(good); len(problems) > 0 {
 		t.Errorf("a good run has problems: %q", problems)
 	}
@@ -208,14 +208,26 @@ func TestSkipsOnMachinesAreFailures(t *testing.T) {
 		results []Result
 		want    string
 	}{
-		"a skip":                 {append(good, result("TestModes/host/UDP", "skip")), "TestModes/host/UDP must run on kernel 6.1"},
+		"a skip":                 {append(good, result("TestModes/macvlan/UDP", "skip")), "TestModes/macvlan/UDP must run on kernel 6.1"},
 		"a skip of the parent":   {append([]Result{result("TestModes/bridge", "skip")}, good[1:]...), "TestModes/bridge must run"},
-		"a test that is gone":    {good[:2], "no test of ./test/netns is called TestTCX"},
-		"a subtest that is gone": {append([]Result{result("TestModes/bridge/TCP", "pass")}, good[1:]...), "is called TestModes/^(bridge|host)$/UDP"},
-		"of another suite":       {append([]Result{{Suite: "identity", Test: "TestModes/host/UDP", Action: "pass"}}, good[1:]...), "is called TestModes"},
+		"a test that is gone":    {good[:3], "no test of ./test/netns is called TestTCX"},
+		"a subtest that is gone": {append([]Result{result("TestModes/bridge/TCP", "pass")}, good[1:]...), "is called TestModes/^bridge$/UDP"},
+		"another that is gone":   {append([]Result{good[0]}, good[2:]...), "is called TestModes/^host$/UDP"},
+		"of another suite":       {append([]Result{{Suite: "identity", Test: "TestModes/host/UDP", Action: "pass"}}, good[2:]...), "is called TestModes/^host$/UDP"},
 	} {
 		if problems := strings.Join(m.unmet(test.results), "\n"); !strings.Contains(problems, test.want) {
 			t.Errorf("%s: problems are %q, want %q", name, problems, test.want)
+		}
+	}
+}
+
+// TestAlternatives: a pattern means each of its alternatives, in brackets too.
+func TestAlternatives(t *testing.T) {
+	for pattern, want := range map[string]string{
+		".": ".", "A|B/^c$": "A B/^c$", "A/^(b|c)$/D|E": "A/^b$/D A/^c$/D E", "A(b|c)?$": "A$ Ab$ Ac$", "A(b|c(d|e))/(f|g)": "Ab/f Ab/g Acd/f Acd/g Ace/f Ace/g",
+	} {
+		if got := strings.Join(alternatives(pattern), " "); got != want {
+			t.Errorf("%s: %q, want %q", pattern, got, want)
 		}
 	}
 }
