@@ -42,6 +42,10 @@ case ${1:-} in
 --check)
 	page=${2:?usage: sources.sh --check claims.json}
 	[ -f "$page" ] || { echo "$page: there is no published page: run weir bench all --publish, a night, and copy its claims.json and claims.md" >&2 && exit 1; }
+	if [[ $(tail -c 2 "$page") != '}' ]] || ! grep -q '^  "sections": \[' "$page"; then
+		echo "$page: this is not all of a page of claims: copy it again, or run weir bench all --publish" >&2
+		exit 1
+	fi
 	if grep -q '^  "withheld": \[' "$page"; then
 		echo "$page: this page must not be published: it says why under \"withheld\"" >&2
 		exit 1

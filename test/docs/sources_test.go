@@ -35,7 +35,9 @@ func TestSources(t *testing.T) {
 		}
 	}
 	refused("there is no published page")
-	claims := "{\n  \"settings\": {\n    \"sources\": \"" + before + "\",\n    \"weir\": \"v1\"\n  }\n}\n"
+	claims := "{\n  \"settings\": {\n    \"sources\": \"" + before + "\",\n    \"weir\": \"v1\"\n  },\n  \"sections\": [\n  ]\n}\n"
+	write(strings.TrimSuffix(claims, "}\n"))
+	refused("not all of a page")
 	write(claims)
 	if out, err := script("--check", page); err != nil {
 		t.Errorf("a page of these sources is refused: %s", out)
