@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn, the bench and what judges claims each changes its own hash only, and a
+// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn, the bench, one of its suites and what judges claims each changes its own hash only, and a
 // page of claims with another hash, a withheld one, and none at all are refused, as make release does.
 func TestSources(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "tree")
@@ -36,7 +36,7 @@ func TestSources(t *testing.T) {
 	}
 	refused("there is no published page")
 	claims := "{\n  \"settings\": {\n    \"sources\": \"" + before + "\",\n    \"weir\": \"v1\"\n  },\n  \"sections\": [\n  ]\n}\n"
-	write(strings.TrimSuffix(claims, "}\n"))
+	write(strings.Replace(claims, "  ]\n}\n", "    {\n    }\n", 1)) // cut in a section
 	refused("not all of a page")
 	write(claims)
 	if out, err := script("--check", page); err != nil {
@@ -46,6 +46,7 @@ func TestSources(t *testing.T) {
 	refused("must not be published")
 	for part, file := range map[string]string{
 		"bpf": "bpf/LICENSE.md", "agent": "internal/share/alloc/alloc.go", "edge": "internal/edge/engine/engine.go", "sdn": "internal/sdn/controller/limit.go", "bench": "internal/lab/report/aim.go",
+		"llq": "internal/lab/traffic/dscp.go", "netmodes": "internal/lab/bench/netmodes/netmodes.go", "picasso": "internal/lab/cli/bench_picasso.go",
 		"judge": "internal/lab/bench/claim/claim.go",
 	} {
 		write(claims)

@@ -17,7 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -64,11 +67,14 @@ type kept struct {
 // sourceSDN is the part of sources that is weir-sdn.
 const sourceSDN = "sdn"
 
-// parts returns the parts of sources that a section depends on.
+// parts returns the parts of sources that a section depends on. Suites in packages of their own are parts.
 func (s section) parts() []string {
 	parts := []string{"bpf", "agent", "bench"}
 	if s.source != "" {
 		parts = append(parts, s.source)
+	}
+	if slices.Contains([]string{llq.Suite, netmodes.Suite, picasso.Suite}, s.name) {
+		parts = append(parts, s.name)
 	}
 	return parts
 }

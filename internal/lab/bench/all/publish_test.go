@@ -650,3 +650,16 @@ func TestSectionCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestParts: a section depends on its program and on the files that its suite alone uses, not on those of others.
+func TestParts(t *testing.T) {
+	for name, want := range map[string]string{"llq": "bpf agent bench sdn llq", "agent": "bpf agent bench"} {
+		one := section{name: name}
+		if name == "llq" {
+			one.source = sourceSDN
+		}
+		if got := strings.Join(one.parts(), " "); got != want {
+			t.Errorf("%s depends on %s, want %s", name, got, want)
+		}
+	}
+}
