@@ -18,11 +18,11 @@ func newBenchLLQCommand() *cobra.Command {
 		Use:   llq.Suite,
 		Short: "Repeat SDN-LLQ's experiment: voice, video and generic data on one link",
 		Long: `Repeat the experiment of the SDN-LLQ paper (IEEE Access 2017, section V): a container
-sends voice, video and generic data, frames of 1000 bytes in turn, at 5 to 150 Mbit/s
-in all over a link of 100 Mbit/s. For each rate: delay, jitter, throughput and loss of
-each flow, with one queue (fifo), with HTB and priorities by hand (htb), and with
-weir.class=auto (weir). Figures 7 to 13 and the paper's numbers stand beside this
-machine's, and each claim gets a verdict.
+sends voice, video and generic data, marked EF, AF31 and CS1, frames of 1000 bytes in
+turn, at 5 to 150 Mbit/s in all over a link of 100 Mbit/s. For each rate: delay, jitter,
+throughput and loss of each flow, with one queue (fifo), with HTB and priorities by hand
+(htb), and with weir.class=auto and weir.dscp=trust (weir). Figures 7 to 13 and the
+paper's numbers stand beside this machine's, and each claim gets a verdict.
 
 Everything runs in network namespaces of its own. The runs of a peer that does not order
 flows here, such as a Weir that has weir.class not in force, fail.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -31,6 +33,13 @@ func TestTimed(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	const ef = 46
+	must.Succeed(t, sender.SetDSCP(1, ef))
+	for flow, want := range []int{0, ef << 2} {
+		if tos, err := unix.GetsockoptInt(sender.fds[flow], unix.IPPROTO_IP, unix.IP_TOS); err != nil || tos != want {
+			t.Errorf("%v: flow %d has the type of service %d, want %d", err, flow, tos, want)
+		}
 	}
 	sender.Start(MonotonicNS())
 	for deadline := time.Now().Add(30 * time.Second); sender.Sent()[1] < 50; time.Sleep(5 * time.Millisecond) {

@@ -460,7 +460,7 @@ func (r Report) unmeasured() []report.Claim {
 		{
 			Source: claim.PaperLLQ, Section: "V.A", Where: "figure 6", Says: "A switch has the queues, and its controller names the flows: figures 7 to 13 are those of a port of Open vSwitch.",
 			Judgement: report.NotMeasured,
-			Reason: "The figures here are those of one container's flows on its host (weir.class=auto), the speed of the controller is in section sdn. The queues of a switch are not measured: " +
+			Reason: "The figures here are those of one container's flows on its host (weir.class=auto, weir.dscp=trust), the speed of the controller is in section sdn. The queues of a switch are not measured: " +
 				cmp.Or(r.noSwitch, "they are a suite of their own") + ". An older build's numbers are in docs/measurements/sdn.md.",
 			Command: "weir bench sdn --figures",
 		},

@@ -30,7 +30,7 @@ func FigurePeers() []string { return []string{bench.PeerFIFO, bench.PeerWeir} }
 const figuresNote = "Figure 6's set-up: one host sends voice, video and generic data, frames of 1000 bytes in turn, through Open vSwitch's kernel datapath " +
 	"to another; weir sdn run is the controller, and the port towards the receiver has 100 Mbit/s, in one queue of 1000 packets (fifo) or in EF, AF and BE (weir). " +
 	"Delay is one way, from the sender's write to the kernel's stamp of the arrival; jitter is the mean difference between the delays of one flow's successive frames. " +
-	"The controller takes no second look: it would find that voice of 1000-byte frames is none."
+	"The controller takes no second look: it would find that voice of 1000-byte frames is none. It does not trust their DSCP."
 
 const switchPath = "The path here is another: Open vSwitch's kernel datapath and HTB between virtual interfaces, with sender and receiver on the same processors; " +
 	"the paper measures at the ports of a machine that does nothing else. No frame waits for another one."

@@ -1,6 +1,7 @@
 // Package llq repeats the experiment of SDN-LLQ (section V): a container sends voice, video
 // and generic data, frames of 1000 bytes in turn, at 5 Mbit/s in all and more, over a
-// link of 100 Mbit/s and beyond what that carries. Each peer says which frames go first.
+// link of 100 Mbit/s and beyond what that carries. Each peer says which frames go first; Weir
+// reads it from their DSCP, as flows that send that much are no voice to its EF policer.
 //
 // Figures makes the same experiment as the paper did: a switch has the queues, and its
 // controller names the flows.
@@ -38,13 +39,15 @@ type sentFlow struct {
 	name, class string
 	// port is where it goes: one that this kind of application is known by.
 	port uint16
+	// dscp is that of its class.
+	dscp uint8
 }
 
 // sentFlows are the three flows in the order of the classes.
 var sentFlows = []sentFlow{
-	{"voice", "EF", 5004},   // RTP
-	{"video", "AF", 554},    // RTSP
-	{"generic", "BE", 5001}, // iperf
+	{"voice", "EF", 5004, 46},  // RTP; EF
+	{"video", "AF", 554, 26},   // RTSP; AF31
+	{"generic", "BE", 5001, 8}, // iperf; CS1
 }
 
 const (
@@ -300,8 +303,7 @@ func (r *runner) runTotal(ctx context.Context, key resultKey) error {
 	})
 }
 
-// newSender returns a sender of the three flows in a container, at a rate in bits per second on the
-// wire.
+// newSender returns a sender of the three flows in a container, which are marked, at a rate in bits per second on the wire.
 func newSender(from bench.Placed, totalBPS uint64) (sender *traffic.Timed, err error) {
 	options := traffic.TimedOptions{
 		PayloadBytes: sentFrameBytes - measure.UDPHeaderBytes, IntervalNS: sentFrameBytes * 8 * 1e9 / float64(totalBPS),
@@ -313,7 +315,15 @@ func newSender(from bench.Placed, totalBPS uint64) (sender *traffic.Timed, err e
 		sender, err = traffic.NewTimed(options)
 		return err
 	})
-	return sender, err
+	if err != nil {
+		return nil, err
+	}
+	for i, flow := range sentFlows {
+		if err := sender.SetDSCP(i, flow.dscp); err != nil {
+			return nil, errors.Join(err, sender.Stop())
+		}
+	}
+	return sender, nil
 }
 
 // observe sends at one rate.

@@ -21,7 +21,7 @@ func threeFlows() bench.Case {
 		Containers: []bench.Container{{
 			Name: "app", Policy: bench.Policy{Weight: 100},
 			Labels: map[string]string{
-				"weir.class": "auto", "weir.ef-max": percentLabel(policy.DefaultEFMaxPercent), "weir.af-min": percentLabel(policy.DefaultAFMinPercent),
+				"weir.class": "auto", "weir.dscp": "trust", "weir.ef-max": percentLabel(policy.DefaultEFMaxPercent), "weir.af-min": percentLabel(policy.DefaultAFMinPercent),
 			},
 		}},
 	}

@@ -14,6 +14,7 @@ import (
 
 const note = "One container sends voice, video and generic data, frames of 1000 bytes in turn. Delay is one way, from the sender's write to " +
 	"the kernel's stamp of the arrival at the neighbour; jitter is the mean difference between the delays of one flow's successive frames. " +
+	"Flows are marked with EF, AF31 and CS1, which Weir trusts (weir.dscp=trust): unmarked, its EF policer serves a flow of such frames as BE, voice or not. " +
 	"The link is a veth pair behind a bucket of 100 Mbit/s, so a frame's own time on a wire (0.08 ms) is in no delay. " +
 	"The paper measures at a switch, as weir bench sdn --figures does."
 
