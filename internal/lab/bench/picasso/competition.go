@@ -1,6 +1,7 @@
 package picasso
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strconv"
@@ -96,7 +97,16 @@ func (b *bed) distribute(ctx context.Context) error {
 		}
 	}
 	b.distributed = len(b.cluster.Nodes)
-	return b.edge.LoadProxyImage(ctx)
+	proxy, err := b.edge.Run("proxy-image")
+	if err != nil {
+		return err
+	}
+	for _, engine := range b.cluster.Engines { // also of nodes that were added, which b.edge does not know
+		if err := engine.Load(ctx, bytes.NewReader(proxy)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compete measures both sides in one order.
