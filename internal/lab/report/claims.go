@@ -152,7 +152,7 @@ func (i Index) WriteClaims(w io.Writer) error {
 	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
 		"interval of the median, of seven a 98 % one. A claim is undecided if its rounds do not agree.\n")
 	papers, models := i.sources()
-	i.writeVerdicts(&b, slices.Concat(papers, models))
+	i.writeCounts(&b, slices.Concat(papers, models))
 	for _, source := range papers {
 		i.writeSource(&b, source, "the paper says")
 	}
@@ -193,10 +193,10 @@ func (i Index) sources() (papers, models []string) {
 	return papers, models
 }
 
-// writeVerdicts counts the claims of each paper and model by verdict, apart those that are about something else than Weir, and
+// writeCounts counts the claims of each paper and model by judgement, apart those that are about something else than Weir, and
 // Weir's own targets.
-func (i Index) writeVerdicts(b *strings.Builder, sources []string) {
-	b.WriteString("\n## Verdicts\n\n| claims of | verdicts |\n|---|---|\n")
+func (i Index) writeCounts(b *strings.Builder, sources []string) {
+	b.WriteString("\n## In short\n\n| claims of | what came of them |\n|---|---|\n")
 	var targets Report
 	for _, s := range i.Sections {
 		targets.Verdicts = append(targets.Verdicts, s.Verdicts...)

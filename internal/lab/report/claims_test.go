@@ -32,7 +32,7 @@ func TestWriteClaims(t *testing.T) {
 	for _, want := range []string{
 		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n- b: measured by builds of the same sources, v1, v2\n- b: measured with kernel 6.2\n- c: measured on another machine (machine board, processor , kernel 6.1, congestion control bbr)\n", "## A\n\n- a: Goodput \\| payload. Frames.\n\n| where | the paper says |", "## B\n\n- a: Goodput", "## Model\n\n| where | the model says |", "## What has no claim\n", "| A | 2 | figure 9 | design: `docs/x.md` |\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
 		"| figure 4 (about tc) | slow |", "| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n- c: whether processors stood still meanwhile was not watched\n",
-		"## Verdicts\n\n| claims of | verdicts |\n|---|---|\n| A | 1 exceeded, 1 reproduced |\n| B | 1 not reproduced |\n| B, not about Weir | 1 not reproduced |\n| Model | 1 reproduced |\n| Weir's own targets | 1 met, 1 undecided |\n\n## A\n",
+		"## In short\n\n| claims of | what came of them |\n|---|---|\n| A | 1 exceeded, 1 reproduced |\n| B | 1 not reproduced |\n| B, not about Weir | 1 not reproduced |\n| Model | 1 reproduced |\n| Weir's own targets | 1 met, 1 undecided |\n\n## A\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {

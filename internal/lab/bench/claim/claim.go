@@ -33,7 +33,7 @@ type Claim struct {
 }
 
 // claimTolerance is the default tolerated relative deviation of a number's median. A single round may deviate roundFactor times as
-// much: others use the machine, too. A relative tolerance of wideTolerance or more has room for that itself.
+// much: others use the machine, too. A relative tolerance of wideTolerance or more is one for rounds, too.
 const (
 	claimTolerance = 0.01
 	roundFactor    = 3
