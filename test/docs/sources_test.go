@@ -10,8 +10,9 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn, the bench, one of its suites and what judges claims each changes its own hash only, and a
-// page of claims with another hash, a withheld one, and none at all are refused, as make release does.
+// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn, the bench, one of its suites and what judges claims each changes its
+// own hash only, and a page of claims with another hash, one that is cut off, a withheld one, and none at all are refused, as make
+// release does.
 func TestSources(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "tree")
 	must.Succeed(t, os.Mkdir(copied, 0o755))

@@ -41,17 +41,8 @@ func alternatives(pattern string) (all []string) {
 			all = append(all, part)
 			continue
 		}
-		end, depth := 0, 1
-		for ; depth > 0 && end < len(rest); end++ {
-			switch rest[end] {
-			case '(':
-				depth++
-			case ')':
-				depth--
-			}
-		}
-		inside := rest[:end-1]
-		after, optional := strings.CutPrefix(rest[end:], "?")
+		inside := splitOutside(rest, ')')[0]
+		after, optional := strings.CutPrefix(strings.TrimPrefix(rest[len(inside):], ")"), "?")
 		if optional {
 			all = append(all, alternatives(before+after)...)
 		}
@@ -68,13 +59,13 @@ func splitOutside(text string, separator rune) []string {
 	depth, begin := 0, 0
 	for at, r := range text {
 		switch {
+		case r == separator && depth == 0:
+			parts = append(parts, text[begin:at])
+			begin = at + 1
 		case r == '(' || r == '[':
 			depth++
 		case r == ')' || r == ']':
 			depth--
-		case r == separator && depth == 0:
-			parts = append(parts, text[begin:at])
-			begin = at + 1
 		}
 	}
 	return append(parts, text[begin:])

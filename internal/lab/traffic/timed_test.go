@@ -12,6 +12,26 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
+// TestSetDSCP: the datagrams of a flow have its DSCP, with IPv4 and IPv6, and those of others none.
+func TestSetDSCP(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the sender's buffers need root")
+	}
+	const ef = 46
+	for address, option := range map[string][2]int{"127.0.0.1:9": {unix.IPPROTO_IP, unix.IP_TOS}, "[::1]:9": {unix.IPPROTO_IPV6, unix.IPV6_TCLASS}} {
+		target := netip.MustParseAddrPort(address)
+		sender, err := NewTimed(TimedOptions{Targets: []netip.AddrPort{target, target}, PayloadBytes: 100, IntervalNS: 500e3})
+		must.Succeed(t, err)
+		must.Succeed(t, sender.SetDSCP(1, ef))
+		for flow, want := range []int{0, ef << 2} {
+			if got, err := unix.GetsockoptInt(sender.fds[flow], option[0], option[1]); err != nil || got != want {
+				t.Errorf("%v: flow %d to %s has the traffic class %d, want %d", err, flow, address, got, want)
+			}
+		}
+		must.Succeed(t, sender.Stop())
+	}
+}
+
 // TestTimed: datagrams of two flows in turn arrive with their times, none lost.
 func TestTimed(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -33,13 +53,6 @@ func TestTimed(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	const ef = 46
-	must.Succeed(t, sender.SetDSCP(1, ef))
-	for flow, want := range []int{0, ef << 2} {
-		if tos, err := unix.GetsockoptInt(sender.fds[flow], unix.IPPROTO_IP, unix.IP_TOS); err != nil || tos != want {
-			t.Errorf("%v: flow %d has the type of service %d, want %d", err, flow, tos, want)
-		}
 	}
 	sender.Start(MonotonicNS())
 	for deadline := time.Now().Add(30 * time.Second); sender.Sent()[1] < 50; time.Sleep(5 * time.Millisecond) {

@@ -78,6 +78,8 @@ func TestKeptIsJudgedAgain(t *testing.T) {
 			t.Errorf("a result %s: %v, want %q", name, err, test.want)
 		}
 	}
+	// Judging that was interrupted may have added a claim.
+	twice.Claims = append(slices.Clone(twice.Claims), report.Claim{Source: then.Source, Where: "figure 99", Says: "a rule that is new"})
 	must.Succeed(t, writeTo(o.Dir, made.Result, jsonOf(twice)))
 	longer := o
 	longer.Duration, longer.sections = 2*PublishDuration, slices.Clone(o.sections)
