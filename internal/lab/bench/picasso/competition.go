@@ -183,7 +183,7 @@ func (b *bed) others(ctx context.Context, roles []role) (leave func() error, err
 // megabits formats a rate for labels, in whole Mbit/s.
 func megabits(bps float64) string { return strconv.Itoa(max(1, int(bps/1e6))) + "mbit" }
 
-// shopMinBPS returns the promised minimum of an instance.
+// shopMinBPS returns the minimum of the service, of all instances together.
 func (b *bed) shopMinBPS() float64 {
 	return float64(max(1, int(minPart*float64(b.options.CompetitionLinkBPS)/1e6))) * 1e6
 }

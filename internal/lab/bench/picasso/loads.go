@@ -29,13 +29,12 @@ func (b *bed) loads(ctx context.Context, turn competitionTurn, placedBy string, 
 		if minimums {
 			during = max(during, minimumsDuring)
 		}
-		c, err := b.run(ctx, load, port, nodes, during, func(node int, frameBPS float64) {
-			if placedBy == placedByWeir && minimums {
-				b.found.Minimums = append(b.found.Minimums, MinimumKept{Node: nodeName(node), PromisedBPS: b.shopMinBPS(), GotBPS: frameBPS})
-			}
-		})
+		c, frameBPS, err := b.run(ctx, load, port, nodes, during)
 		if err != nil {
 			return err
+		}
+		if placedBy == placedByWeir && minimums {
+			b.found.Minimum = &MinimumKept{PromisedBPS: b.shopMinBPS(), GotBPS: frameBPS}
 		}
 		c.PlacedBy, c.Scenario, c.Differ, c.Order, c.Nodes, c.OnBusy = placedBy, turn.String(), turn.differ(), turn.order, names, onBusy
 		b.found.Competition = append(b.found.Competition, c)
@@ -45,8 +44,8 @@ func (b *bed) loads(ctx context.Context, turn competitionTurn, placedBy string, 
 
 func nodeName(node int) string { return fmt.Sprint("node", node) }
 
-// run runs one load. kept gets the rate of frames that each node's users received.
-func (b *bed) run(ctx context.Context, load userLoad, port int, nodes []int, during time.Duration, kept func(node int, frameBPS float64)) (c Competitor, err error) {
+// run runs one load. It returns what users got, and the rate of frames that all received together.
+func (b *bed) run(ctx context.Context, load userLoad, port int, nodes []int, during time.Duration) (c Competitor, frameBPS float64, err error) {
 	c.Load, c.Closed = load.name, load.closed()
 	meters := make([]wireMeter, len(nodes))
 	var answers []profile.Answers
@@ -68,22 +67,22 @@ func (b *bed) run(ctx context.Context, load userLoad, port int, nodes []int, dur
 	}
 	sentBefore, err := b.sentBytes(ctx)
 	if err != nil {
-		return c, err
+		return c, 0, err
 	}
 	time.Sleep(during - 2*lead)
-	for i, node := range nodes {
+	for i := range nodes {
 		after, seconds := meters[i].read(), time.Since(began).Seconds()
 		c.PayloadBPS += float64(after.payloadBytes-before[i].payloadBytes) * 8 / seconds
-		kept(node, float64(after.frameBytes-before[i].frameBytes)*8/seconds)
+		frameBPS += float64(after.frameBytes-before[i].frameBytes) * 8 / seconds
 	}
 	sentAfter, err := b.sentBytes(ctx)
 	if err != nil {
-		return c, err
+		return c, 0, err
 	}
 	c.UplinkBPS = float64(sentAfter-sentBefore) * 8 / time.Since(began).Seconds()
 	<-over
 	c.answered(answers)
-	return c, ctx.Err()
+	return c, frameBPS, ctx.Err()
 }
 
 // answered takes over what the users of all instances got.
@@ -120,7 +119,7 @@ func (b *bed) openLoop(ctx context.Context, load userLoad, port int, nodes []int
 	answers := make([]profile.Answers, len(nodes))
 	var arrivals sync.WaitGroup
 	for i, node := range nodes {
-		times := arrivalTimes(load.arrivalsPerSecond(b.shopMinBPS()), during, uint64(i))
+		times := arrivalTimes(load.arrivalsPerSecond(b.shopMinBPS()/float64(len(nodes))), during, uint64(i))
 		arrivals.Go(func() { answers[i] = arrive(ctx, b.metered(node, port, 1, &meters[i]), times) })
 	}
 	arrivals.Wait()

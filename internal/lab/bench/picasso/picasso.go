@@ -163,7 +163,7 @@ type Report struct {
 	ImageBytes         map[string]uint64 `json:"image_bytes,omitempty"`
 	CompetitionLinkBPS uint64            `json:"competition_link_bps,omitempty"`
 	Competition        []Competitor      `json:"competition,omitempty"`
-	Minimums           []MinimumKept     `json:"minimums,omitempty"`
+	Minimum            *MinimumKept      `json:"minimum,omitempty"`
 	// EdgeResidentBytes is the memory of weir-edge with EdgeNodes nodes, EdgePeakBytes the
 	// most that it had.
 	EdgeNodes         int    `json:"edge_nodes,omitempty"`
@@ -274,9 +274,8 @@ type Competitor struct {
 	Failed    int     `json:"failed"`
 }
 
-// MinimumKept is what users of one node got of what the service is promised there.
+// MinimumKept is what all users of the service got together of its minimum.
 type MinimumKept struct {
-	Node string `json:"node"`
 	// PromisedBPS and GotBPS are of frames at the uplink; GotBPS is counted where users
 	// are.
 	PromisedBPS float64 `json:"promised_bps"`

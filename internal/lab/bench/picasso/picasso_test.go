@@ -398,7 +398,7 @@ func TestPicassoRounds(t *testing.T) {
 
 func TestPicassoVerdicts(t *testing.T) {
 	r := Report{
-		Minimums:  []MinimumKept{{"node0", 40e6, 41e6}, {"node1", 40e6, 39.5e6}},
+		Minimum:   &MinimumKept{40e6, 39.5e6},
 		EdgeNodes: 10, EdgePeakBytes: 61e6,
 	}
 	add := func(s scenario, order int, placedBy string, load userLoad, ms, bps float64) {
@@ -430,7 +430,7 @@ func TestPicassoVerdicts(t *testing.T) {
 		{"response time under competition, " + closed.name, "40.0 %", "4 nodes, 2 busy: 20 ms, Swarm 50 ms", true},
 		{"throughput under competition, " + closed.name, "129.0 %", "4 nodes, 2 busy: 64.5 Mbit/s, Swarm 50.0", false},
 		{"response time under competition, " + open.name, "41.0 %", "4 nodes, 2 busy: 41 ms, Swarm 100 ms", false},
-		{"minimum at the user", "98.75 %", "node1", false},
+		{"minimum of all users of a service together", "98.75 %", "4 nodes, 4 busy: 39.500 of 40.0 Mbit/s", false},
 		{"memory of weir-edge with 10 nodes", "61.0 MB", "the most it had; 0.0 MB at the end", false},
 	}
 	if len(r.Verdicts) != len(want) {

@@ -21,7 +21,7 @@ const note = "Nodes are Docker engines in network namespaces, with %.3g processo
 const crowdNote = " A crowd sends at most %d requests, and begins none after %g s; who waits for 5 s gives up, and counts as 5 s in response times of claims. The paper's sent 10000, thirty times."
 
 const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/measurements/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
-	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
+	"Where all nodes are busy placing cannot help, and the minimum is judged; where some are not, all else is. In a closed loop that fills what there is " +
 	"the response time is the inverse of the throughput."
 
 const tomcatNote = "Before tomcat is measured it answers %d requests, on a node that is not capped, so that Java has compiled what they need."

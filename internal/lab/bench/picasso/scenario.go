@@ -15,9 +15,9 @@ import (
 const (
 	// shopPageBytes is the paper's page: its text, and its picture.
 	shopPageBytes = smallPageBytes + 80_000
-	// minPart is which part of an uplink the service's minimum is, and
+	// minPart is which part of an uplink the service's minimum is, which its first instance is promised alone and two half of each, and
 	// cameraPart what the camera is promised.
-	minPart    = 0.4
+	minPart    = 0.8
 	cameraPart = 0.7
 	// otherFlows are the connections of what makes a node busy.
 	otherFlows = 8
