@@ -17,7 +17,7 @@ func TestWriteClaims(t *testing.T) {
 		Unclaimed: []Unclaimed{{Source: "A", Section: "2", Item: "figure 9", Here: "design: `docs/x.md`"}},
 		Sections: []Section{
 			{Name: "m", OfModel: true, Host: &Host{Kernel: "6.1", TCP: "bbr"}, Claims: []Claim{{Source: "Model", Where: "port", Says: "as fast", Judgement: Reproduced}, {Source: "A", Where: "figure 0", Says: "as slow"}}},
-			{Name: "a", Note: "Goodput | payload.\nNo tool, so none. Frames.", Gaps: []string{"No tool, so none."}, Claims: []Claim{
+			{Name: "a", Containers: "docker", Note: "Goodput | payload.\nNo tool, so none. Frames.", Gaps: []string{"No tool, so none."}, Claims: []Claim{
 				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
 				{Source: "B", Where: "figure 4", About: "tc", Says: "slow", Judgement: NotReproduced},
@@ -30,9 +30,9 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteClaims(&b))
 	text := b.String()
 	for _, want := range []string{
-		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n- b: measured by builds of the same sources, v1, v2\n- b: measured with kernel 6.2\n- c: measured on another machine (machine board, processor , kernel 6.1, congestion control bbr)\n", "## A\n\n- a: Goodput \\| payload. Frames.\n\n| where | the paper says |", "## B\n\n- a: Goodput", "## Model\n\n| where | the model says |", "## What has no claim\n", "| A | 2 | figure 9 | design: `docs/x.md` |\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
+		"**Not for publishing:** short; dirty.", "[Where Weir loses](#where-weir-loses)", "- host 1: machine , processor , kernel 6.1, congestion control bbr\n- host 2: machine , processor , kernel 6.2, congestion control bbr\n- host 3: machine board,", "| a |  |  | docker |  | 1 |\n| b |  | 7 of 2 s |  | v1, v2 | 2 |\n| c |  |  |  |  | 3 |\n", "## A\n\n- a: Goodput \\| payload. Frames.\n\n| where | the paper says |", "## B\n\n- a: Goodput", "## Model\n\n| where | the model says |", "## What has no claim\n", "| A | 2 | figure 9 | design: `docs/x.md` |\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
 		"| figure 4 (about tc) | slow |", "| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n- c: whether processors stood still meanwhile was not watched\n",
-		"## In short\n\n| claims of | what came of them |\n|---|---|\n| A | 1 exceeded, 1 reproduced |\n| B | 1 not reproduced |\n| B, not about Weir | 1 not reproduced |\n| Model | 1 reproduced |\n| Weir's own targets | 1 met, 1 undecided |\n\n## A\n",
+		"## In short\n\n| claims of | what came of them |\n|---|---|\n| [A](#a) | 1 exceeded, 1 reproduced |\n| [B](#b) | 1 not reproduced |\n| B, not about Weir | 1 not reproduced |\n| [Model](#model) | 1 reproduced |\n| Weir's own targets | 1 met, 1 undecided |\n\n## A\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {
@@ -46,6 +46,9 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteHTML(&b))
 	if text := b.String(); !strings.Contains(text, "Not for publishing: short; dirty.</strong>") || strings.Count(text, "(measured ") != 2 || !strings.Contains(text, "(measured with kernel 6.2)") {
 		t.Errorf("the index does not name the hosts of sections, or that it is withheld:\n%s", text)
+	}
+	if got, want := linksTo("Weir's own model (docs/model.md)"), "[Weir's own model (docs/model.md)](#weirs-own-model-docsmodelmd)"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	b.Reset()
 	if must.Succeed(t, Index{}.WriteClaims(&b)); !strings.Contains(b.String(), "nothing that was measured") || strings.Contains(b.String(), "## Missing") {
