@@ -61,7 +61,7 @@ func qconClaims(f findings) []claim.Claim {
 			Section: "4.2", Where: "figure 12", Says: "qCon takes the least processor time of the three: Weir with precision low.",
 			Numbers:   f.costs(PeerWeirLow, claim.AtMost, PeerNone, PeerHTB),
 			NoControl: "it compares with the other two already",
-			Otherwise: "With precision low a packet lasts 5.25 ms of the link and 10 ms of a share at most: with several containers packets are cut that HTB sends whole.",
+			Otherwise: "With precision low a packet lasts up to 5.25 ms of the link, about as long as HTB's, so both take about the same; what Weir takes more with few containers was not traced.",
 		},
 		{
 			Section: "4.2", Where: "figure 12", About: PeerHTB, Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",

@@ -17,7 +17,7 @@ func TestWriteClaims(t *testing.T) {
 		Unclaimed: []Unclaimed{{Source: "A", Section: "2", Item: "figure 9", Here: "design: `docs/x.md`"}},
 		Sections: []Section{
 			{Name: "m", OfModel: true, Host: &Host{Kernel: "6.1", TCP: "bbr"}, Claims: []Claim{{Source: "Model", Where: "port", Says: "as fast", Judgement: Reproduced}, {Source: "A", Where: "figure 0", Says: "as slow"}}},
-			{Name: "a", Containers: "docker", Note: "Goodput | payload.\nNo tool, so none. Frames.", Gaps: []string{"No tool, so none."}, Claims: []Claim{
+			{Name: "a", Containers: "docker", Command: "weir bench a", Note: "Goodput | payload.\nNo tool, so none. Frames.", Gaps: []string{"No tool, so none."}, Claims: []Claim{
 				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
 				{Source: "B", Where: "figure 4", About: "tc", Says: "slow", Judgement: NotReproduced},
@@ -30,9 +30,9 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteClaims(&b))
 	text := b.String()
 	for _, want := range []string{
-		"**Not for publishing:** short; dirty.", "[Where Weir loses](#where-weir-loses)", "- host 1: machine , processor , kernel 6.1, congestion control bbr\n- host 2: machine , processor , kernel 6.2, congestion control bbr\n- host 3: machine board,", "| a |  |  | docker |  | 1 |\n| b |  | 7 of 2 s |  | v1, v2 | 2 |\n| c |  |  |  |  | 3 |\n", "## A\n\n- a: Goodput \\| payload. Frames.\n\n| where | the paper says |", "## B\n\n- a: Goodput", "## Model\n\n| where | the model says |", "## What has no claim\n", "| A | 2 | figure 9 | design: `docs/x.md` |\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
+		"**Not for publishing:** short; dirty.", "[Where Weir loses](#where-weir-loses)", "- host 1: machine , processor , kernel 6.1, congestion control bbr\n- host 2: machine , processor , kernel 6.2, congestion control bbr\n- host 3: machine board,", "| a |  |  | docker |  | 1 | `weir bench a` |\n| b |  | 7 of 2 s |  | v1, v2 | 2 |  |\n| c |  |  |  |  | 3 |  |\n", "| c | t | 1 | 2 | w | **undecided** |\n| c | u |  |  |  | **met** |\n", "## A\n\n- a: Goodput \\| payload. Frames.\n\n| where | the paper says |", "## B\n\n- a: Goodput", "## Model\n\n| where | the model says |", "## What has no claim\n", "| A | 2 | figure 9 | design: `docs/x.md` |\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
 		"| figure 4 (about tc) | slow |", "| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n- c: whether processors stood still meanwhile was not watched\n",
-		"## In short\n\n| claims of | what came of them |\n|---|---|\n| [A](#a) | 1 exceeded, 1 reproduced |\n| [B](#b) | 1 not reproduced |\n| B, not about Weir | 1 not reproduced |\n| [Model](#model) | 1 reproduced |\n| Weir's own targets | 1 met, 1 undecided |\n\n## A\n",
+		"## In short\n\n| claims of | what came of them |\n|---|---|\n| [A](#a) | 1 exceeded, 1 reproduced |\n| [B](#b) | 1 not reproduced |\n| [B](#b), not about Weir | 1 not reproduced |\n| [Model](#model) | 1 reproduced |\n| [Weir's own targets](#weirs-own-targets) | 1 met, 1 undecided |\n\n## A\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {

@@ -61,6 +61,8 @@ type Section struct {
 	RunSeconds float64 `json:"run_seconds,omitempty"`
 	// Builds measured the section: several, of the same sources, if a build went on with runs of another one.
 	Builds []string `json:"builds,omitempty"`
+	// Command repeats the section.
+	Command string `json:"command,omitempty"`
 	// Host is where a section of a page of claims was measured, all of it.
 	Host *Host `json:"host,omitempty"`
 	// OfModel: its claims are of a model of Weir's own, if they have another source than all other claims.

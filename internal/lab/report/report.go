@@ -221,7 +221,7 @@ func JudgedAgain(earlier, now []Claim) []Claim {
 		was := earlier[at]
 		if first := cmp.Or(was.Was, was.Judgement); first != one.Judgement {
 			one.Was = first
-			one.Reason += fmt.Sprintf(" By the rules of the build that measured: %s.", first)
+			one.Reason += fmt.Sprintf(" By earlier rules: %s.", first)
 		} else if first == NotMeasured {
 			one.Reason = was.Reason
 		}

@@ -212,7 +212,7 @@ func TestJudgedAgain(t *testing.T) {
 		claim("same", Reproduced, "", "Now."), claim("changed", ClaimUndecided, "", "Now."), claim("not measured", NotMeasured, "", "Now."),
 		claim("changed twice", NotReproduced, "", "Now."), claim("changed back", Reproduced, "", "Now."), claim("new", NotMeasured, "", "Now."),
 	})
-	const was = " By the rules of the build that measured: reproduced."
+	const was = " By earlier rules: reproduced."
 	want := []Claim{
 		claim("same", Reproduced, "", "Now."), claim("changed", ClaimUndecided, Reproduced, "Now."+was), earlier[2],
 		claim("changed twice", NotReproduced, Reproduced, "Now."+was), claim("changed back", Reproduced, "", "Now."), claim("new", NotMeasured, "", "Now."),

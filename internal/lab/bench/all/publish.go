@@ -213,6 +213,10 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err := p.repeatUnkept(ctx, &index, started); err != nil {
 		return index, err
 	}
+	for i := range index.Sections {
+		one := *measure.Find(todo, func(s section) bool { return s.name == index.Sections[i].Name })
+		index.Sections[i].Command = one.command(p.of(one), "")
+	}
 	index.TookSeconds = time.Since(started).Seconds()
 	if len(index.Left) > 0 {
 		return index, nil

@@ -16,7 +16,8 @@ import (
 )
 
 const hostPath = "The path here is another: a container's interface, a bridge, NAT and the kernel's scheduler, on processors of a virtual machine " +
-	"that receive as well; the paper measures at a switch's ports. No frame waits for another one."
+	"that receive as well; the paper measures at a switch's ports. No frame waits for another one. What is more than FIFO's on the same path " +
+	"(docs/measurements.md) is the scheduler's work."
 
 // ofFIFO is why a reduction has no control.
 const ofFIFO = "the numbers are compared with FIFO's already"
