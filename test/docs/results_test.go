@@ -252,48 +252,6 @@ func relativeErrors(claims []report.Claim) (all []float64) {
 	return all
 }
 
-// miss is a verdict on a target that is missed or undecided, and the result that it is from.
-type miss struct {
-	report.Verdict
-	File string
-}
-
-// worse reports whether the verdict is worse than another on the same target: missed before undecided, then by more.
-func (m miss) worse(than miss) bool {
-	if m.Undecided != than.Undecided {
-		return than.Undecided
-	}
-	least := strings.Contains(m.Limit, "at least")
-	amount := func(m miss) float64 {
-		value := math.Inf(1) // no number: the change did not settle
-		if _, err := fmt.Sscan(m.Measured, &value); err == nil && least {
-			value = -value
-		}
-		return value
-	}
-	return amount(m) > amount(than)
-}
-
-// missed returns the worst verdict of all files on each target that is missed or undecided.
-func (r results) missed(files ...string) (all []miss, err error) {
-	for _, file := range files {
-		from, err := r.find(file)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range from.Missed() {
-			v.Change = bench.ToMeet(v.Target) // what is known now, not when it was measured
-			one := miss{v, file}
-			if i := slices.IndexFunc(all, func(m miss) bool { return m.Target == v.Target }); i < 0 {
-				all = append(all, one)
-			} else if one.worse(all[i]) {
-				all[i] = one
-			}
-		}
-	}
-	return all, nil
-}
-
 // paused says in how many of the runs that count a processor stood still, and how often others used the machine; "" for none.
 func (r results) paused(file string) (string, error) {
 	from, err := r.find(file)
@@ -378,7 +336,7 @@ func functions(r results, page string, used map[string]bool) template.FuncMap {
 		"ratio":   func(file, of, peer, over string) (ratio, error) { return r.ratio(note(file), of, peer, over) },
 		"verdict": func(file, target string) (report.Verdict, error) { return r.verdict(note(file), target) },
 		"claims":  func(file, where, says string) ([]report.Claim, error) { return r.claims(note(file), where, says) },
-		"missed":  r.missed, "paused": r.paused, "judgements": judgements, "relativeErrors": relativeErrors,
+		"paused":  r.paused, "judgements": judgements, "relativeErrors": relativeErrors,
 		"values": valuesOf, "medians": mediansOf, "excess": excess, "excesses": excesses, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
@@ -662,13 +620,9 @@ func TestFilled(t *testing.T) {
 			{Where: "w", Says: "It is two.", Judgement: report.Reproduced, Values: []report.Value{{Name: "v", Ideal: new(2.0), Measured: new(3.0), Low: new(1.0), High: new(4.0)}}},
 			{Where: "w, x", Says: "It is so.", Judgement: report.NotMeasured, Values: []report.Value{{Name: "v", Ideal: new(2.0)}}},
 		},
-	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}, Claims: []report.Claim{
+	}}, "b": {Report: report.Report{Claims: []report.Claim{
 		{Where: "figure 1, fast", Judgement: report.NotReproduced}, {Where: "figure 2, fast", Judgement: report.ClaimUndecided}, {Where: "figure 1, fast", Judgement: report.NotReproduced},
 		{Where: "figure 1, slow", Judgement: report.ClaimUndecided},
-	}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
-		{Target: "t", Limit: "at most 1 %", Measured: "9 %", Undecided: true},
-		{Target: "least", Limit: "at least 9 %", Measured: "never"}, {Target: "least", Limit: "at least 9 %", Measured: "3 %"},
-		{Target: "last", Limit: "9 % at least", Measured: "8 %"}, {Target: "last", Limit: "9 % at least", Measured: "3 %"},
 	}}}}
 	for file, one := range r {
 		one.Environment.Weir = "0123abc"
@@ -676,40 +630,41 @@ func TestFilled(t *testing.T) {
 	}
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
-		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                                                                              "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:                                                    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first; 3 %, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs; others used the machine in 1 of 4 runs)",
-		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:                                                             "[5.25]",
-		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                                                                            "2",
-		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                                                                  "5, **2**",
-		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                                                                       "3 ms, 4 ms",
-		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                                                                   "",
-		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                                                                      "",
-		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                                                                "",
-		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                                                                "",
-		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                                                                         "",
-		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                                                                             "",
-		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                                                                                   "",
-		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                                                                                   "",
-		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                                                                         "",
-		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                                                                                       "",
-		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                                                                                     "",
-		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                                                                                        "",
-		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                                                                                        "",
-		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                                                                                   "",
-		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                                                                                  "",
-		`{{define "p"}}{{3}} ms{{end}}`:                                                                                                                           "",
-		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                                                                         "",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged 7.4 "%.1f" 1}}{{end}}`:                                                                    "**7.2 (7.5)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.1 "%.1f" 1}}{{end}}`:                                                                   "**7.2 (7.0)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.0 "%.1f" 1}}{{end}}`:                                                                   "7.2 (7.0)",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "share error" "%.1f" 1}}{{end}}`:                                                          "**7.2 (7.5)**",
-		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "no target" "%.1f" 1}}{{end}}`:                                                            "",
-		`{{define "p"}}{{aim "share error"}}{{end}}`:                                                                                                              "at most 1 %",
-		`{{define "p"}}{{limit "share error"}}{{end}}`:                                                                                                            "0.01",
-		`{{define "p"}}{{aim "no target"}}{{end}}`:                                                                                                                "",
-		`{{define "p"}}{{excesses (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:                                                           "[5 5.5]",
-		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: idle" "n" | values) 4}}{{end}}`:                                                 "3 of 4 in time; median 16 ms; 1 not before the next change",
-		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`:                                                 "2 of 5 in time; median not before the next change; 3 not before the next change",
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                              "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{paused "a"}}{{end}}`:                                                                     " (a processor stood still in 1 of 4 runs; others used the machine in 1 of 4 runs)",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:             "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                            "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                  "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                       "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                   "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                      "",
+		`{{define "p"}}{{(verdict "a" "t").Measured}}{{end}}`:                                                     "2 %",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                         "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                             "",
+		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                                   "",
+		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                                   "",
+		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                         "",
+		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                                       "",
+		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                                     "",
+		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                                        "",
+		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                                        "",
+		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                                   "",
+		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                                  "",
+		`{{define "p"}}{{3}} ms{{end}}`:                                                                           "",
+		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                         "",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged 7.4 "%.1f" 1}}{{end}}`:                    "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.1 "%.1f" 1}}{{end}}`:                   "**7.2 (7.0)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.0 "%.1f" 1}}{{end}}`:                   "7.2 (7.0)",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "share error" "%.1f" 1}}{{end}}`:          "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "no target" "%.1f" 1}}{{end}}`:            "",
+		`{{define "p"}}{{aim "share error"}}{{end}}`:                                                              "at most 1 %",
+		`{{define "p"}}{{limit "share error"}}{{end}}`:                                                            "0.01",
+		`{{define "p"}}{{aim "no target"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{excesses (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:           "[5 5.5]",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: idle" "n" | values) 4}}{{end}}`: "3 of 4 in time; median 16 ms; 1 not before the next change",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`: "2 of 5 in time; median not before the next change; 3 not before the next change",
 		`{{define "p"}}{{with index (claims "a" "w" "It") 0}}{{.Where}}{{range .Values}}: {{number "%.0f" 1 .Ideal}}, {{value "%.0f" 10 .}}{{end}}{{end}}{{end}}`: "w: 2, 30 (10 to 40)",
 		`{{define "p"}}{{claims "a" "w.*" "" | judgements}}; {{claims "a" "w.*" "It" | relativeErrors}}{{end}}`:                                                   "1 reproduced, 1 not measured; [0.5]",
 		`{{define "p"}}{{claims "b" ".*fast" "" | judgements}}{{end}}`:                                                                                            "2 not reproduced (figure 1: 2), 1 undecided (figure 2)",
