@@ -136,7 +136,10 @@ func (i Index) WriteClaims(w io.Writer) error {
 		fmt.Fprintf(&b, "\n**Not for publishing:** %s.\n", strings.Join(i.Withheld, "; "))
 	}
 	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
-		"interval of the median, of seven a 98 % one. A claim is undecided if its rounds do not agree.\n")
+		"interval of the median, of seven a 98 % one. An ideal is a bound where the claim says at most or at least. A claim is reproduced if its median is within the\n" +
+		"tolerance and each round within three times that, not reproduced if all rounds of some number miss it on one side, else undecided; targets are judged by the\n" +
+		"worst run ([all verdicts](../measurements.md#how-to-read-it)). \"Stolen\": others used that part of the processors.\n\n" +
+		"Commands need root. For a quick look shorten them: `--repeat 1 --duration 5s`, and one figure with `--only`.\n")
 	papers, models := i.sources()
 	i.writeCounts(&b, slices.Concat(papers, models))
 	for _, source := range papers {
